@@ -342,7 +342,7 @@ def bench_parallel(seconds: float) -> None:
 
 def bench_worktree(files: int) -> None:
     """Making, saving and removing the worktree of a task, against `git worktree add`, `commit` and `remove`."""
-    from ralph.git import merging, worktree
+    from ralph.git import merge, worktree
 
     place = Path(tempfile.mkdtemp(prefix="ralph-bench-"))
     try:
@@ -357,7 +357,7 @@ def bench_worktree(files: int) -> None:
         tree = worktree.create_for_task(place, "000000-000000", "task/1", "HEAD")
         made = time.perf_counter() - begun
         (tree.path / "new").write_text("x")
-        tip = merging.save_worktree(tree, "x")
+        tip = merge.save_worktree(tree, "x")
         removal = worktree.remove(tree, tip)
         took = time.perf_counter() - begun
         assert removal, removal.why_not

@@ -512,7 +512,7 @@ class Simulation:
             answer=play.answer if by_itself else None,
             answer_errors=play.errors if by_itself else (),
             resets_at=None if play.resets_in is None else now + play.resets_in,
-            session=play.session,
+            agent_session=play.session,
             received=tuple(process.heard),
             documents=play.documents if by_itself else {},
         )

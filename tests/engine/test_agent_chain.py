@@ -166,7 +166,7 @@ class TestConversations:
         turns = iter([broken, Play(works, seconds=1.0, session="s-1")])
         sim = Simulation(tmp_path, lambda turn: next(turns))
         sim.run()
-        assert [sim.processes[number].turn.session for number in (1, 2)] == ["", "s-1"]
+        assert [sim.processes[number].turn.agent_session for number in (1, 2)] == ["", "s-1"]
 
     def test_an_interrupted_turn_is_gone_on_with_and_a_failed_one_is_not(self, tmp_path: Path) -> None:
         lost = Play(seconds=1.0, end=TurnEnd.INTERRUPTED, session="s-1")
@@ -174,17 +174,17 @@ class TestConversations:
         turns = iter([lost, failed, Play(works, seconds=1.0)])
         sim = Simulation(tmp_path, lambda turn: next(turns))
         sim.run()
-        assert [sim.processes[number].turn.session for number in (1, 2, 3)] == ["", "s-1", ""]
+        assert [sim.processes[number].turn.agent_session for number in (1, 2, 3)] == ["", "s-1", ""]
 
     def test_another_agent_does_not_get_it(self, tmp_path: Path) -> None:
         broken = Play(seconds=1.0, errors=("summary: missing",), session="s-1")
         turns = iter([broken, LIMITED, Play(works, seconds=1.0)])
         sim = Simulation(tmp_path, lambda turn: next(turns), roster=BOTH)
         sim.run()
-        assert [(sim.processes[n].turn.agent, sim.processes[n].turn.session) for n in (1, 2, 3)] == [
+        assert [(sim.processes[n].turn.agent, sim.processes[n].turn.agent_session) for n in (1, 2, 3)] == [
             ("first", ""),
             ("first", "s-1"),
             ("second", ""),
         ]
-        assert sim.entries(TurnEnded)[0].result.session == "s-1"
+        assert sim.entries(TurnEnded)[0].result.agent_session == "s-1"
         assert sim.clock.now() > EPOCH

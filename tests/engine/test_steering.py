@@ -65,7 +65,7 @@ class TestWhileATurnRuns:
         assert (second.key, second.attempt) == (first.key, 1), "neither another piece of work nor a failure"
         assert sim.spent.iterations == 1
         assert told("STEER", "use httpx", words(sim)[1])
-        assert sim.processes[2].turn.session == "s1", "the same conversation goes on"
+        assert sim.processes[2].turn.agent_session == "s1", "the same conversation goes on"
         assert sim.entries(TurnStarted)[1].messages == ("signal.001.yaml",)
         assert sim.mailbox.acks["signal.001.yaml", "implementer"]["means"] == "prompt"
 
@@ -90,7 +90,7 @@ class TestWhileATurnRuns:
         assert sim.run().outcome is Outcome.SUCCESS
         assert sim.processes[1].stopped == "steered"
         assert sim.clock.now() - EPOCH < 70.0
-        assert (sim.processes[2].turn.session, sim.processes[2].turn.attempt) == ("s1", 1)
+        assert (sim.processes[2].turn.agent_session, sim.processes[2].turn.attempt) == ("s1", 1)
         assert "use httpx" in words(sim)[1]
         assert (sim.spent.turns, sim.spent.iterations) == (2, 1)
 
@@ -194,7 +194,7 @@ class TestTheNextTurn:
         sim = Simulation(tmp_path, plays)
         sim.mailbox.post(STEER, "use httpx")
         assert sim.run().outcome is Outcome.SUCCESS
-        assert sim.processes[3].turn.session == "s1"
+        assert sim.processes[3].turn.agent_session == "s1"
         assert told("STEER", "use httpx", words(sim)[2])
 
     def test_a_repair_turn_is_told_what_is_in_force(self, tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ class TestPause:
         assert "asks for a pause (lunch)" in sim.processes[1].messages["signal.001.yaml"]
         assert sim.spent.iterations == 0
         assert sim.run().outcome is Outcome.SUCCESS
-        assert (sim.processes[2].turn.session, sim.processes[2].turn.attempt) == ("s1", 1)
+        assert (sim.processes[2].turn.agent_session, sim.processes[2].turn.attempt) == ("s1", 1)
         assert told("PAUSE", "lunch", words(sim)[1])
 
     def test_an_agent_that_nobody_paused_cannot_pause_the_run(self, tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ class TestPause:
         assert sim.run().outcome is Outcome.PAUSED
         assert sim.clock.now() - EPOCH < 60.0
         assert sim.run().outcome is Outcome.SUCCESS
-        assert sim.processes[2].turn.session == "s1"
+        assert sim.processes[2].turn.agent_session == "s1"
 
 
 class TestIterations:
@@ -535,4 +535,4 @@ class TestTheEnd:
         steer_at(sim, 50.0, now=True)
         sim.run()
         second = sim.processes[2].turn
-        assert (second.session, second.continued_turn) == ("s1", 1)
+        assert (second.agent_session, second.continued_turn) == ("s1", 1)

@@ -395,7 +395,7 @@ class TestCounters:
         assert (work.messages, work.missed_messages) == (("one", "two"), ("three",))
 
     def test_work_without_a_turn_continues_no_conversation(self) -> None:
-        assert PendingWork().session == ""
+        assert PendingWork().agent_session == ""
 
     def test_a_rejected_repair_is_remembered_and_only_then(self) -> None:
         broken = TurnEnded(
@@ -424,7 +424,7 @@ class TestCounters:
             (TurnEnd.OVERLOADED, False, ""),
         ):
             work = PendingWork()
-            result = TurnResult(end, 0, 1, session="s1", usage=Usage(5, 0))
+            result = TurnResult(end, 0, 1, agent_session="s1", usage=Usage(5, 0))
             work.note_turn_ended(TurnEnded("key", 1, "role", 1, result, retry_at=2.0, repair=repair))
-            assert work.session == session
+            assert work.agent_session == session
             assert work.used == {"s1": Usage(5, 0)}

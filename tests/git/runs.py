@@ -5,9 +5,9 @@ from pathlib import Path
 
 from repos import RUN, git, write
 
-from ralph.git import merging, worktree
+from ralph.git import merge, worktree
 from ralph.git.command import Git
-from ralph.git.merging import Candidate
+from ralph.git.merge import Candidate
 from ralph.git.worktree import Worktree
 
 BRANCH = f"ralph/{RUN}/run"
@@ -27,7 +27,7 @@ class Run:
 
     @property
     def tip(self) -> str:
-        return merging.read_position(Git(self.root), BRANCH)
+        return merge.read_position(Git(self.root), BRANCH)
 
     def task(self, name: str, files: dict[str, str | bytes] | None = None) -> Worktree:
         """The worktree of a task, with work in it that is saved."""
@@ -38,21 +38,19 @@ class Run:
         return tree
 
     def save(self, tree: Worktree, *leaving_out: str) -> str:
-        return merging.save_worktree(
-            tree, "work", leaving_out=leaving_out, known=(git(self.root, "rev-parse", "main"),)
-        )
+        return merge.save_worktree(tree, "work", leaving_out=leaving_out, known=(git(self.root, "rev-parse", "main"),))
 
     def attempt(self, tree: Worktree) -> Candidate:
         onto = self.tip
         self.scratch = self.scratch or worktree.create_scratch(self.root, RUN, onto)
         work = git(self.root, "rev-parse", tree.branch)
-        return merging.try_merge(self.scratch, onto, work, f"merge\n\nRalph-Task: {tree.name}\n", tree)
+        return merge.try_merge(self.scratch, onto, work, f"merge\n\nRalph-Task: {tree.name}\n", tree)
 
     def merge(self, tree: Worktree) -> str:
         """Merge the work of a task; the branch of the run afterwards."""
         candidate = self.attempt(tree)
         assert candidate.commit, candidate.conflicts
-        merging.advance_branch(Git(self.root), BRANCH, self.tip, candidate.commit)
+        merge.advance_branch(Git(self.root), BRANCH, self.tip, candidate.commit)
         return candidate.commit
 
     def files(self, commit: str = BRANCH) -> set[str]:

@@ -10,7 +10,7 @@ from kills import KilledProgram
 from repos import RUN, git, opened, tree, write
 
 from ralph.core.events import Commit
-from ralph.git import commits, merging, worktree
+from ralph.git import commits, merge, worktree
 from ralph.git.command import find_repository
 from ralph.git.commits import CommitResult, Committer, commit_work, list_uncommitted_files, remove_commits
 from ralph.git.snapshots import Snapshots
@@ -185,7 +185,7 @@ class TestCommitting:
         assert git(repo, "rev-parse", f"ralph/{RUN}/run") == done.sha
         assert (status(made.path), git(repo, "log", "--format=%s", "main")) == ([], "first")
         write(made.path, {"late": "x\n"})
-        merging.save_worktree(made, "ralph: the task")
+        merge.save_worktree(made, "ralph: the task")
         assert len(remove_commits(snapshots, RUN).commits) == 2
         assert git(repo, "rev-parse", f"ralph/{RUN}/run") == git(repo, "rev-parse", "main")
 

@@ -10,7 +10,7 @@ import pytest
 from repos import RUN, git, tree, write
 
 from ralph.core.events import Landed
-from ralph.git import merging, worktree
+from ralph.git import merge, worktree
 from ralph.git.worktree import Worktree
 from ralph.store import locks
 from ralph.workspace.merge_queue import fast_forward_user_branch
@@ -26,12 +26,12 @@ def work(repo: Path) -> Worktree:
     git(repo, "config", "user.email", "ada@example.org")
     made = worktree.ensure_worktree(repo, RUN)
     write(made.path, {"a.txt": "one\ntwo\nthree\n", "new/file.txt": "new\n"})
-    merging.save_worktree(made, "the work")
+    merge.save_worktree(made, "the work")
     return made
 
 
 def land(work: Worktree) -> Landed:
-    return merging.fast_forward(work.root, BRANCH, git(work.root, "rev-parse", BRANCH), MAIN)
+    return merge.fast_forward(work.root, BRANCH, git(work.root, "rev-parse", BRANCH), MAIN)
 
 
 def state(root: Path) -> tuple[object, ...]:
@@ -178,7 +178,7 @@ def test_hooks_of_the_user_run_when_their_branch_moves_and_for_nothing_else(repo
     for name in ("pre-commit", "commit-msg", "post-commit", "post-checkout", "post-merge", "pre-merge-commit"):
         hook(repo, name, f'echo {name} "$GIT_WORK_TREE" >> {told}')
     write(work.path, {"more.txt": "m\n"})
-    merging.save_worktree(work, "more")
+    merge.save_worktree(work, "more")
     assert not told.exists()
     assert land(work).moved
     assert told.read_text().split() == ["post-merge"]
@@ -224,7 +224,7 @@ def test_filters_and_line_ends_are_the_users(repo: Path, work: Worktree) -> None
         work.path,
         {".gitattributes": "*.big filter=swap\n*.crlf text eol=crlf\n", "x.big": "large\n", "y.crlf": "1\r\n2\r\n"},
     )
-    merging.save_worktree(work, "with filters")
+    merge.save_worktree(work, "with filters")
     assert git(repo, "show", f"{BRANCH}:x.big") == "LARGE"
     assert git(repo, "show", f"{BRANCH}:y.crlf") == "1\n2"
     assert land(work).moved
@@ -255,7 +255,7 @@ class TestSigning:
     def test_commits_are_signed_if_no_answer_is_needed(self, key: Path, repo: Path) -> None:
         made = worktree.ensure_worktree(repo, RUN)
         write(made.path, {"new.txt": "n\n"})
-        commit = merging.save_worktree(made, "signed")
+        commit = merge.save_worktree(made, "signed")
         assert "gpgsig -----BEGIN SSH SIGNATURE-----" in git(repo, "cat-file", "commit", commit)
         landed = land(made)
         assert landed.moved, landed.notice
@@ -267,7 +267,7 @@ class TestSigning:
         made = worktree.ensure_worktree(repo, RUN)
         write(made.path, {"new.txt": "gpgsig in a file\n"})
         key.unlink()
-        commit = merging.save_worktree(made, "not signed\n\ngpgsig is only a word here")
+        commit = merge.save_worktree(made, "not signed\n\ngpgsig is only a word here")
         before = state(repo)
         landed = land(made)
         assert (landed.moved, state(repo)) == (False, before)
@@ -275,7 +275,7 @@ class TestSigning:
         assert f"`git merge {BRANCH} --no-ff -S`" in landed.notice
         git(repo, "init", "-q", "--bare", str(repo.parent / "remote.git"))
         git(repo, "remote", "add", "origin", str(repo.parent / "remote.git"))
-        assert not merging.push(repo, BRANCH, commit, MAIN).moved
+        assert not merge.push(repo, BRANCH, commit, MAIN).moved
         git(repo, "config", "commit.gpgSign", "false")
         assert land(made).moved
 
@@ -291,7 +291,7 @@ class TestPush:
         return found
 
     def push(self, repo: Path) -> Landed:
-        return merging.push(repo, BRANCH, git(repo, "rev-parse", BRANCH), MAIN)
+        return merge.push(repo, BRANCH, git(repo, "rev-parse", BRANCH), MAIN)
 
     def test_it_goes_where_the_branch_of_the_user_goes(self, repo: Path, remotes: dict[str, Path]) -> None:
         before = state(repo)
@@ -335,6 +335,6 @@ class TestPush:
 
 def test_on_a_branch_it_says_what_to_type(repo: Path, work: Worktree) -> None:
     commit = git(repo, "rev-parse", BRANCH)
-    assert merging.report_unlanded(commit, BRANCH).notice.endswith(f"`git merge {BRANCH}` merges it")
+    assert merge.report_unlanded(commit, BRANCH).notice.endswith(f"`git merge {BRANCH}` merges it")
     shutil.rmtree(repo / ".git")
-    assert "the git repository no longer exists" in merging.fast_forward(repo, BRANCH, commit, MAIN).notice
+    assert "the git repository no longer exists" in merge.fast_forward(repo, BRANCH, commit, MAIN).notice

@@ -10,7 +10,7 @@ from repos import RUN, git, tree, write
 from runs import BRANCH, Run
 
 from ralph.core.errors import UsageError
-from ralph.git import merging, worktree
+from ralph.git import merge, worktree
 from ralph.git.command import Git
 from ralph.git.worktree import Worktree
 
@@ -98,9 +98,9 @@ def test_what_was_only_put_into_a_worktree_is_never_part_of_the_work(run: Run) -
     run.merge(mine)
     assert run.files() == {".gitignore", "a.txt", "src/b.py", "work.txt"}
     assert (mine.path / ".env").exists()
-    merging.keep_under_ref(mine, f"refs/ralph-left/{RUN}/x", out)
+    merge.keep_under_ref(mine, f"refs/ralph-left/{RUN}/x", out)
     assert git(run.root, "for-each-ref", "refs/ralph-left") == ""
-    merging.reset_worktree(mine, "HEAD")
+    merge.reset_worktree(mine, "HEAD")
     assert worktree.remove(mine, BRANCH, leaving_out=out)
     assert (run.root / "cache").is_dir()
 
@@ -226,7 +226,7 @@ def test_a_worktree_is_made_and_saved_whenever_the_engine_is_killed(run: Run, fu
         mine = worktree.create_for_task(run.root, RUN, f"{name}/{number}", "main")
         if not (mine.path / "work.txt").exists():
             write(mine.path, {"work.txt": "w\n", "a b": "c"})
-        merging.save_worktree(mine, "saved", known=("main",))
+        merge.save_worktree(mine, "saved", known=("main",))
         return mine
 
     mine, number = work("whole", 1), 0

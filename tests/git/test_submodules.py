@@ -8,7 +8,7 @@ import pytest
 from repos import git, tree, write
 from runs import BRANCH, Run
 
-from ralph.git import merging, worktree
+from ralph.git import merge, worktree
 from ralph.git.command import Git
 from ralph.git.worktree import Worktree, list_submodules
 from ralph.workspace.merge_queue import fast_forward_user_branch
@@ -122,8 +122,8 @@ def test_work_in_a_submodule_is_never_deleted(run: Run) -> None:
     for number, (what, change) in enumerate(changes.items(), 1):
         mine = worktree.create_for_task(run.root, "run", f"mine/{number}", "main")
         change(mine)
-        merging.save_worktree(mine, "saved", known=(run.tip,))
-        merging.reset_worktree(mine, "HEAD")
+        merge.save_worktree(mine, "saved", known=(run.tip,))
+        merge.reset_worktree(mine, "HEAD")
         assert worktree.remove(mine, mine.branch).why_not == f"work in the submodule {PLACE} of {mine.path}", what
         assert mine.path.exists()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ralph.core.errors import UsageError
-from ralph.git.merging import save_worktree
+from ralph.git.merge import save_worktree
 from ralph.git.worktree import Worktree, ensure_worktree, remove
 
 RUN = "261115-093000-k3x9"

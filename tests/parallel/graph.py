@@ -16,7 +16,7 @@ from ralph.core.turns import TurnEnd, TurnRequest
 from ralph.documents.run_record import RunRecord
 from ralph.documents.session.tasks import natural_key
 from ralph.store import settings
-from ralph.workflows.merging import Queue, queue_json, queue_path, read_queue
+from ralph.workflows.merge_rules import Queue, queue_json, queue_path, read_queue
 
 MAX_ATTEMPTS = 3
 

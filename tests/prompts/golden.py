@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ralph.core.prompt import Place, Prompt, PromptPart
-from ralph.core.signals import Received, Signal, SignalType
+from ralph.core.signals import DatedSignal, Signal, SignalType
 from ralph.core.turns import Change, EarlierTurn, FileStat, TurnEnd, TurnRequest
 from ralph.documents.contracts import describe_earlier_turns
 from ralph.documents.guidance import Messages, render_guidance
@@ -75,6 +75,6 @@ def after_steer(request: TurnRequest, message: str, *stats: FileStat, has_docume
     return with_messages(request, (SignalType.STEER, message)).with_parts(part)
 
 
-def _received(*messages: tuple[SignalType, str]) -> Iterator[Received]:
+def _received(*messages: tuple[SignalType, str]) -> Iterator[DatedSignal]:
     for number, (kind, text) in enumerate(messages):
-        yield Received(Signal(f"{number}.yaml", kind, text), NOW + 60 * number)
+        yield DatedSignal(Signal(f"{number}.yaml", kind, text), NOW + 60 * number)

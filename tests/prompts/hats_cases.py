@@ -19,7 +19,7 @@ from ralph.store.presets import list_shipped, read_shipped
 from ralph.store.settings import load_prompt
 from ralph.workflows.hats.rules import Hats
 from ralph.workflows.hats.state import MEMORIES, TASKS, HatGuidance, HatsState, QueuedEvent, TurnChange
-from ralph.workflows.merging import Queue
+from ralph.workflows.merge_rules import Queue
 
 RUN = "261116-093000-k3x9"
 OBJECTIVE = "Add --verbose to the CLI"

@@ -17,7 +17,7 @@ from ralph.core.signals import SignalType
 from ralph.core.turns import TurnRequest
 from ralph.store.settings import load_prompt
 from ralph.workflows.hats.state import QueuedEvent
-from ralph.workflows.merging import Queue
+from ralph.workflows.merge_rules import Queue
 
 HOSTILE = {
     "open fence": "Fix this:\n```python\nprint(1)",

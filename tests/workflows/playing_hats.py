@@ -28,7 +28,7 @@ from ralph.documents.hats.definition import Hat, HatsSettings, Topic
 from ralph.workflows.hats.events import EVENTS
 from ralph.workflows.hats.rules import Hats
 from ralph.workflows.hats.state import TASKS, HatsPhase, HatsState, QueuedEvent
-from ralph.workflows.merging import RESOLVER
+from ralph.workflows.merge_rules import RESOLVER
 
 RUN = "261116-093000-k3x9"
 OBJECTIVE = "Build the thing"
@@ -121,7 +121,7 @@ class Stage:
         self.state = changes.state
         self.notices += changes.notices
         self.documents.update(changes.documents)
-        self.log += "".join(changes.aside.lines.values())
+        self.log += "".join(changes.side_files.lines.values())
         if isinstance(event, TurnEnded | MergeEnded) and self.state.phase is not HatsPhase.DONE:
             again = self.rules.load({**self.documents, **self.state.texts})
             assert again == self.state, "a restart forgets or invents something"

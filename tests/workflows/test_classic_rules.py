@@ -352,9 +352,9 @@ def test_roles_of_others_work_on_a_copy_of_the_session() -> None:
     [work] = workflow.decide(state, NOW).work  # type: ignore[union-attr]
     assert "SESSION_PATH: .ralph/turn/outbox/session/\n" in work.prompt.text
     assert work.drafts["session/progress.md"] == "- [P] task-1\n"
-    assert work.takes == (("session/tasks.task-1-report.md", "review.md"),)
+    assert work.draft_outputs == (("session/tasks.task-1-report.md", "review.md"),)
     [work] = workflow.decide(workflow.load({}), NOW).work  # type: ignore[union-attr]
-    assert work.takes == (("session/plan.md", "plan.md"), ("session/tasks.md", "tasks.md"))
+    assert work.draft_outputs == (("session/plan.md", "plan.md"), ("session/tasks.md", "tasks.md"))
 
 
 def test_an_executor_gets_the_latest_qualified_report_of_what_it_inherits_from() -> None:

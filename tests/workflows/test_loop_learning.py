@@ -101,8 +101,8 @@ class Run:
         changes = self.rules.accept(self.state, event, NOW)
         self.state = changes.state
         self.documents.update(changes.documents)
-        self.copies.update(changes.aside.copies)
-        self.log += changes.aside.lines.values()
+        self.copies.update(changes.side_files.copies)
+        self.log += changes.side_files.lines.values()
 
     def turn(self, changed: tuple[FileStat, ...] = (), **answer: str) -> None:
         request = only(self.rules.decide(self.state, NOW))
@@ -543,7 +543,7 @@ class TestCommitting:
         assert isinstance(only(run.rules.decide(state, NOW)), Commit)
         after = run.rules.accept(state, WorkCommitted("commit-1", ""), NOW).state
         assert after.phase is Phase.REFLECT
-        assert after.ahead == (Phase.ACT,)
+        assert after.next_phases == (Phase.ACT,)
 
 
 class TestDocuments:

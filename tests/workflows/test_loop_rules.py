@@ -125,7 +125,7 @@ class TestEveryPhaseWithEveryEvent:
             if LOOP.state_path in changes.documents:
                 read = read_state(changes.documents[LOOP.state_path], "state.json", SETTINGS)
                 assert read == changes.state, name
-            for path, text in {**changes.documents, **changes.aside.copies}.items():
+            for path, text in {**changes.documents, **changes.side_files.copies}.items():
                 assert path.startswith(f"{HOME}/"), name
                 assert text.endswith("\n"), name
 
@@ -294,7 +294,7 @@ class TestLoading:
 
     def test_the_seed_fields_are_there_for_tools_of_others(self) -> None:
         changes = LOOP.accept(STATES["verify"], checks(FAILED), NOW)
-        copy = json.loads({**changes.documents, **changes.aside.copies}[f"{HOME}/current-loop.json"])
+        copy = json.loads({**changes.documents, **changes.side_files.copies}[f"{HOME}/current-loop.json"])
         assert {name: copy[name] for name in ("active", "task", "maxIterations", "currentIteration")} == {
             "active": True,
             "task": "fix it",

@@ -378,9 +378,9 @@ def test_roles_of_others_get_a_copy_of_the_session_and_own_their_part_of_it() ->
     request = driver.asked[-1]
     assert "SESSION_PATH: .ralph/turn/outbox/session/" in request.prompt.text
     assert request.drafts["session/tasks/task-1.md"] == TASKS["tasks/task-1.md"]
-    assert request.takes == (("session/reports/task-1-report.md", "report.md"),)
+    assert request.draft_outputs == (("session/reports/task-1-report.md", "report.md"),)
     planner = driver.asked[0]
-    assert ("session/tasks/*.md", "tasks/") in planner.takes
+    assert ("session/tasks/*.md", "tasks/") in planner.draft_outputs
 
 
 def test_the_same_turn_twice_changes_nothing() -> None:

@@ -216,13 +216,11 @@ class Play:
         place = work.workspace or "the tree"
         self.told.append(f"  turn of the {work.role} in {place}, reads only: {work.reads_only}, wall: {work.wall}")
         self.told += [f"    {line}" for line in head.splitlines()]
-        self.told.append(
-            f"    contract {work.contract}, hands over {', '.join(work.hands_over)}, retries {work.retries}"
-        )
+        self.told.append(f"    contract {work.contract}, hands over {', '.join(work.outputs)}, retries {work.retries}")
         self.told.append(f"    inbox: {', '.join(work.inbox)}")
         if work.drafts:
             self.told.append(f"    drafts: {', '.join(work.drafts)}")
-            self.told += [f"    takes {path} as {name}" for path, name in work.takes]
+            self.told += [f"    takes {path} as {name}" for path, name in work.draft_outputs]
         self.told += [f"    lends {name}: {path}" for name, path in work.copied_files.items()]
 
     def content(self, work: TurnRequest) -> tuple[dict[str, Any], dict[str, str]]:
@@ -263,7 +261,7 @@ class Play:
     def questions(self, work: TurnRequest) -> dict[str, str]:
         asked = "### Question 1\n- **ID**: Q-TECH-001\n- **Priority**: High\n- **Status**: {}\n"
         status = "Answered" if "MODE: research" in work.prompt.text else "Unanswered"
-        [name] = list(work.hands_over) if "*" not in work.hands_over[0] else ["questions/technical.md"]
+        [name] = list(work.outputs) if "*" not in work.outputs[0] else ["questions/technical.md"]
         if "feedback-driven" in work.prompt.text.split("\n\n")[0]:
             name = "questions/feedback-driven.md"
         return {name: f"# Questions\n\n## Cycle 1\n\n{asked.format(status)}"}
@@ -409,8 +407,8 @@ def standard_files() -> Play:
 
 
 def standard_conflict() -> Play:
-    ends = {"merge-task-1-1-1": MergeResult.CONFLICT, "merge-task-2-1-1": MergeResult.RED}
-    ends |= {f"merge-task-2-1-{n}": MergeResult.RED for n in (2, 3, 4)}
+    ends = {"merge-task-1-1-1": MergeResult.CONFLICT, "merge-task-2-1-1": MergeResult.CHECKS_FAILED}
+    ends |= {f"merge-task-2-1-{n}": MergeResult.CHECKS_FAILED for n in (2, 3, 4)}
     return brief(ends, "all").run()
 
 

@@ -78,7 +78,7 @@ def test_prompts_are_whole(layout: str) -> None:
         assert len(sentences) == len(set(sentences)), (name, "a sentence is there twice")
         for path in request.inbox:
             assert f"`{path.partition('/')[0]}" in text, (name, path)
-        for pattern in request.hands_over:
+        for pattern in request.outputs:
             assert pattern.partition("*")[0].rpartition("/")[2] in text.split("# What to hand over")[1], (name, pattern)
         assert text.index("# Your inbox") < text.index("# What to hand over")
 

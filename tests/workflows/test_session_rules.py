@@ -186,7 +186,7 @@ class Driver:
                 return ChecksEnded(key, self.verdict(checks))
             case Merge(key=key, workspace=workspace):
                 end = self.chance.choice(
-                    (MergeResult.MERGED, MergeResult.MERGED, MergeResult.CONFLICT, MergeResult.RED)
+                    (MergeResult.MERGED, MergeResult.MERGED, MergeResult.CONFLICT, MergeResult.CHECKS_FAILED)
                 )
                 if end is MergeResult.MERGED:
                     self.merged.append(workspace)
@@ -257,7 +257,7 @@ class Driver:
             if not status:
                 return {**done, "no_questions": True}, {}
             text = f"## Cycle 1\n\n### Question 1\n- **ID**: Q-TECH-001\n- **Priority**: High\n- **Status**: {status}\n"
-            return done, {work.hands_over[0].replace("*", "technical"): text}
+            return done, {work.outputs[0].replace("*", "technical"): text}
         if work.role == "executor":
             met = self.chance.random() < 0.8
             return {**done, "success_criteria_met": met, "status": "completed" if met else "failed"}, {

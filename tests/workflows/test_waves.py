@@ -200,7 +200,13 @@ def test_random_waves_lose_and_repeat_nothing(seed: int) -> None:
         settings = replace(SETTINGS, hats=hats, max_failures=chance.choice([1, 4]), checkpoint=chance.choice([0, 3]))
         world = stage(settings, checks=CHECK if chance.random() < 0.5 else (), works=True)
         world.pick = chance.randrange
-        ends = [MergeResult.MERGED, MergeResult.MERGED, MergeResult.NOTHING, MergeResult.CONFLICT, MergeResult.RED]
+        ends = [
+            MergeResult.MERGED,
+            MergeResult.MERGED,
+            MergeResult.NOTHING,
+            MergeResult.CONFLICT,
+            MergeResult.CHECKS_FAILED,
+        ]
         world.merges = lambda workspace, chance=chance, ends=ends: chance.choice(ends)  # type: ignore[misc]
 
         def any_agent(world: Stage, hat: str, chance: random.Random = chance) -> Turned:

@@ -7,7 +7,7 @@ from ralph.core.prompt import Prompt
 from ralph.core.turns import TurnRequest
 from ralph.documents.hats.definition import HatsSettings
 from ralph.workflows.hats.events import read_events
-from ralph.workspace.turn_files import read_documents, read_handed_over
+from ralph.workspace.turn_files import read_documents, read_outbox
 
 
 def test_the_first_events_of_a_too_large_file_count_and_the_cut_is_reported(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_what_is_not_taken_is_named(tmp_path: Path) -> None:
     (tmp_path / "secret.md").write_text("a secret\n")
     (outbox / "tasks" / "link.md").symlink_to(tmp_path / "secret.md")
     (outbox / "plan").mkdir()
-    request = TurnRequest("plan:1", "planner", Prompt.of(""), hands_over=("tasks/*.md", "pla*"))
-    taken, left = read_handed_over(outbox, request)
+    request = TurnRequest("plan:1", "planner", Prompt.of(""), outputs=("tasks/*.md", "pla*"))
+    taken, left = read_outbox(outbox, request)
     assert (len(taken), taken["tasks/task-699.md"]) == (700, "# 699\n")
     assert left == ("tasks/large.md", "tasks/link.md")

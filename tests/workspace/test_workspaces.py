@@ -18,10 +18,10 @@ from ralph.core.events import Landed, Merge, MergeResult, TurnEnded
 from ralph.core.prompt import Prompt
 from ralph.core.turns import Turn, TurnEnd, TurnRequest, TurnResult
 from ralph.documents.run_record import TreeSettings
-from ralph.git import merging
+from ralph.git import merge
 from ralph.git.command import Git
 from ralph.store.runs import RunDir
-from ralph.workflows.merging import Queue
+from ralph.workflows.merge_rules import Queue
 from ralph.workspace.workspaces import MERGED_DIFF, TASK_DIFF
 from ralph.workspace.worktree_setup import SetupError, WorkspaceRecords, reason_no_room
 
@@ -297,7 +297,7 @@ class TestWorktreeSetup:
                 assert not verdict.passed
                 assert "package.json` failed" in verdict.results[0].reason
                 merged = await e.merge("t2/1", "true", key="m2")
-                assert merged.end is MergeResult.RED
+                assert merged.end is MergeResult.CHECKS_FAILED
                 assert "package.json` failed" in merged.notice
                 failed = await e.turn("t2/1", "echo never")
                 assert failed.end is TurnEnd.FAILED
@@ -324,7 +324,7 @@ class TestMerging:
                 one = git(repo, "rev-parse", e.branch)
                 red = await e.merge("t2/1", fits, "echo seen", key="m2")
                 assert (red.end, red.branch, red.commit, red.moved) == (
-                    MergeResult.RED,
+                    MergeResult.CHECKS_FAILED,
                     f"ralph/{run.id}/t2/1",
                     one,
                     True,
@@ -388,7 +388,7 @@ class TestMerging:
                 assert (await e.turn("t1/1", "echo w > w.txt")).end is TurnEnd.FINISHED
                 assert (await e.merge("t1/1")).end is MergeResult.MERGED
                 assert (await e.merge("t1/1", "test -f w.txt")).end is MergeResult.MERGED
-                assert (await e.merge("t1/1", "test -f no.txt")).end is MergeResult.RED
+                assert (await e.merge("t1/1", "test -f no.txt")).end is MergeResult.CHECKS_FAILED
                 await e.queue.finish()
 
         do(main())
@@ -568,7 +568,7 @@ class TestBesideTheRunsOwnWorktree:
             async with engine(repo, run) as e:
                 await e.turn("t1/1", "echo one > t1.txt")
                 with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-                    patch.setattr("ralph.git.merging.reset_worktree", _killed)
+                    patch.setattr("ralph.git.merge.reset_worktree", _killed)
                     await e.queue.merge(Merge("m1", "t1/1", "one"))
 
         async def then() -> None:
@@ -595,7 +595,7 @@ class TestBesideTheRunsOwnWorktree:
         own = repo / ".ralph/worktrees" / run.id
         write(own, {"before.txt": "by the run\n"})
 
-        original = merging.save_worktree
+        original = merge.save_worktree
 
         def save(*given: Any, **more: Any) -> str:
             saved = original(*given, **more)
@@ -603,7 +603,7 @@ class TestBesideTheRunsOwnWorktree:
             return saved
 
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr("ralph.git.merging.save_worktree", save)
+            patch.setattr("ralph.git.merge.save_worktree", save)
             Engine.of(repo, run).workspaces.commit_own("left")
         write(own, {"after.txt": "by the run\n"})
         do(Engine.of(repo, run).lander.land(succeeded=False))

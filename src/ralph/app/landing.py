@@ -12,7 +12,7 @@ from ralph.core.errors import RalphError, UsageError
 from ralph.core.events import Landed, MergeEnded
 from ralph.core.redaction import secrets_in
 from ralph.documents.run_record import RunRecord
-from ralph.git import merging, worktree
+from ralph.git import merge, worktree
 from ralph.git.command import Git, GitError
 from ralph.git.history import HEADS, contains
 from ralph.store.documents import Documents
@@ -21,7 +21,7 @@ from ralph.store.journal import read_claimed
 from ralph.store.runs import Project, RunDir
 from ralph.supervisor.client import KeeperClient
 from ralph.verify.runner import CheckRunner, check_environment
-from ralph.workflows.merging import queue_path, read_queue
+from ralph.workflows.merge_rules import queue_path, read_queue
 from ralph.workspace.merge_queue import current_branch, fast_forward_user_branch
 from ralph.workspace.worktree_setup import WorktreeSetup
 
@@ -45,7 +45,7 @@ async def land_run(project: Project, run: RunDir, by: str = "") -> tuple[Landed,
     lock = run.lock()
     try:
         git = Git(project.root)
-        commit, verdict = merging.branch_tip(git, name), None
+        commit, verdict = merge.branch_tip(git, name), None
         here = git.resolve_commit()
         if not (contains(git, commit, here) or contains(git, here, commit)):
             commit, verdict = await _merge_in_scratch(project, run, record, here, commit)
@@ -69,7 +69,7 @@ async def _merge_in_scratch(
     keeper = KeeperClient(run.path, lambda: -1)
     try:
         message = f"Merge {record.branch}\n\n{record.task}\n\nRalph-Run: {run.id}\n"
-        candidate = await asyncio.to_thread(merging.try_merge, scratch, here, work, message)
+        candidate = await asyncio.to_thread(merge.try_merge, scratch, here, work, message)
         if not candidate.commit:
             files = ", ".join(candidate.conflicts[:10])
             raise GitError(

@@ -35,7 +35,7 @@ from ralph.store.runs import Project, RunDir
 from ralph.store.settings import load_config
 from ralph.verify.criterion import compile_criterion, compile_named_commands
 from ralph.verify.verifier import hash_inputs
-from ralph.workflows.merging import queue_path, read_queue
+from ralph.workflows.merge_rules import queue_path, read_queue
 from ralph.workflows.session.iterations import new_feedback
 from ralph.workflows.session.planning import UPDATE, next_step
 from ralph.workflows.session.rules import Session

@@ -166,7 +166,7 @@ class MergeResult(StrEnum):
     """The same lines were changed on both sides, or marks of a conflict were left in a file."""
     REVERTS = "reverts"
     """It would revert work that is already merged."""
-    RED = "red"
+    CHECKS_FAILED = "red"
     """It merges, and the checks do not pass on the merged tree."""
 
 
@@ -317,7 +317,7 @@ class Changes(Generic[S]):
     state: S
     documents: Mapping[str, str] = field(default_factory=dict)
     """New content by path, relative to the root; written together or not at all."""
-    aside: SideFiles = field(default_factory=SideFiles)
+    side_files: SideFiles = field(default_factory=SideFiles)
     """What goes along with them for others to read."""
     notices: tuple[str, ...] = ()
     """Notices for the user."""

@@ -95,7 +95,7 @@ class Signal:
 
 
 @dataclass(frozen=True)
-class Received:
+class DatedSignal:
     """A signal, and when the run took it."""
 
     signal: Signal
@@ -116,7 +116,7 @@ class Stage:
 
     iteration: int | None = None
     """The iteration under way; None if there is nothing to go by."""
-    wants: frozenset[SignalType] = frozenset()
+    asks_for: frozenset[SignalType] = frozenset()
     """The types that it waits for."""
 
 

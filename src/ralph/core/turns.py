@@ -72,7 +72,7 @@ class TurnRequest:
     """Seconds that it may take; None for what every turn of the run may."""
     retries: int | None = None
     """How often it is tried again after it failed; None for all waits in `RETRY_WAITS`."""
-    hands_over: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
     """The documents that are taken from the outbox beside `result.json`, as patterns; nothing else is."""
     accepts_failed_documents: bool = False
     """Whether what it handed over counts though the turn failed, so that it is not tried again."""
@@ -84,7 +84,7 @@ class TurnRequest:
     """Files of the project that are copied into the inbox, and directories whose files are, by name there."""
     drafts: Mapping[str, str] = field(default_factory=dict)
     """Documents to lay into the outbox, for it to work on."""
-    takes: tuple[tuple[str, str], ...] = ()
+    draft_outputs: tuple[tuple[str, str], ...] = ()
     """Which drafts it may change or add to, as patterns, and as what they are handed over."""
 
 
@@ -187,7 +187,7 @@ class TurnResult:
     """When the provider's limit ends, if the agent reported it."""
     survivors: int = 0
     """Processes that had to be ended after the agent itself was gone."""
-    session: str = ""
+    agent_session: str = field(default="", metadata=former_name("session"))
     """The agent's own name for the conversation, by which it can continue it."""
     denied: tuple[str, ...] = ()
     """What the agent was not allowed to do."""
@@ -222,7 +222,7 @@ class Turn:
     """What was wrong with the last answer, if this turn only has to repair it."""
     agent: str = ""
     """The label of the agent that does it."""
-    session: str = ""
+    agent_session: str = ""
     """The conversation to continue, if the agent can."""
     before: Usage = field(default_factory=Usage)
     """What that conversation has used already."""

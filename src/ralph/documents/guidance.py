@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ralph.core.prompt import Place, PromptPart, fill_template, name_program, quote_text
-from ralph.core.signals import Received, Signal, SignalType
+from ralph.core.signals import DatedSignal, Signal, SignalType
 from ralph.core.turns import INBOX
 
 GUIDANCE_FILE = "guidance.md"
@@ -42,10 +42,10 @@ LISTEN = PromptPart(
 class Messages:
     """The user's messages for one turn, oldest first."""
 
-    new: Sequence[Received] = ()
-    in_force: Sequence[Received] = ()
+    new: Sequence[DatedSignal] = ()
+    in_force: Sequence[DatedSignal] = ()
     """Earlier ones that hold for the whole run."""
-    facts: Sequence[Received] = ()
+    facts: Sequence[DatedSignal] = ()
     """Earlier ones that the agent is reminded of and that ask for nothing."""
 
 
@@ -94,7 +94,7 @@ def render_pause(signal: Signal) -> str:
     )
 
 
-def append_note(notes: str, received: Received) -> str:
+def append_note(notes: str, received: DatedSignal) -> str:
     """Append a message to the notes of a session."""
     signal = received.signal
     whom = f" to {signal.target}" if signal.target else ""
@@ -109,7 +109,7 @@ def _render_new(template: str, listed: str, signals: Iterable[Signal], *, answer
     return f"# New messages from the user\n{listed}\n\n{_NO_STEER}\n"
 
 
-def _render_list(messages: Sequence[Received], budget: int) -> tuple[str, bool]:
+def _render_list(messages: Sequence[DatedSignal], budget: int) -> tuple[str, bool]:
     """Render as many as the budget allows, and say whether all of them are there in full.
 
     If there are too many, guidance goes before facts and later messages before earlier ones.
@@ -132,13 +132,13 @@ def _render_list(messages: Sequence[Received], budget: int) -> tuple[str, bool]:
     return "\n".join(lines), fits
 
 
-def _render_one(one: Received) -> str:
+def _render_one(one: DatedSignal) -> str:
     message = one.signal.message.strip()
     cut = f"\n  {_CUT}" if len(message) > MESSAGE_BUDGET else ""
     return f"- {one.signal.type}, {_render_time(one.at)}:{_quote(message[:MESSAGE_BUDGET])}{cut}"
 
 
-def _render_file(messages: Iterable[Received]) -> str:
+def _render_file(messages: Iterable[DatedSignal]) -> str:
     parts = ["# Messages from the user, oldest first"]
     for one in sorted(messages, key=lambda one: one.at):
         parts.append(f"## {one.signal.type}, {_render_time(one.at)}\n\n{quote_text(one.signal.message)}")

@@ -279,7 +279,7 @@ class Jobs:
         return turn
 
     def _adopt_turn(self, request: TurnRequest, pending: PendingWork, opened: TurnStarted) -> Turn:
-        session = pending.last_ended.result.session if pending.last_ended else ""
+        session = pending.last_ended.result.agent_session if pending.last_ended else ""
         broken = pending.turn_to_repair
         return Turn(
             number=opened.turn,
@@ -297,7 +297,7 @@ class Jobs:
         """Number a new turn and journal it; the turn, and the ids of the messages that are new to it."""
         ledger, broken = self.ledger, pending.turn_to_repair
         agent = self._pick_agent(request, pending)
-        session = pending.session if pending.agent == agent else ""
+        session = pending.agent_session if pending.agent == agent else ""
         errors = broken.result.answer_errors if broken else ()
         continued_turn = _find_continued_turn(pending)
         if session and pending.last_ended:
@@ -309,7 +309,7 @@ class Jobs:
             budget=ledger.limits.remaining_cost(ledger.spent, ledger.reserved),
             repair=errors,
             agent=agent,
-            session=session,
+            agent_session=session,
             before=pending.used.get(session, Usage()),
             rejected=_list_rejected(pending),
             continued_turn=continued_turn,
@@ -341,7 +341,7 @@ class Jobs:
 
     def _with_guidance(self, turn: Turn, new: tuple[str, ...]) -> Turn:
         """The turn with the user's messages; what its prompt has no room for is in its inbox."""
-        request, is_fresh = turn.request, not turn.session and not turn.repair
+        request, is_fresh = turn.request, not turn.agent_session and not turn.repair
         messages = self.ledger.signals.messages_for(
             request.role, is_actor=request.is_iteration, new=new, iteration=self._iteration(), reminds=is_fresh
         )

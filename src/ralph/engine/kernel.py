@@ -404,7 +404,7 @@ class Kernel(Generic[S]):
         now = self.ports.clock.now()
         changes = self.workflow.accept(self.state, event, now)
         documents = {**self._unwritten_documents, **changes.documents}
-        record = self.ports.store.commit(now, _without_documents(event), documents, changes.aside)
+        record = self.ports.store.commit(now, _without_documents(event), documents, changes.side_files)
         self._unwritten_documents = {}
         self.state = changes.state
         self._publish_record(record)

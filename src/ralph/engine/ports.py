@@ -40,7 +40,9 @@ class Workflow(Protocol[S]):
 class StorePort(Protocol):
     """Journal and documents, which change together."""
 
-    def commit(self, at: float, entry: Entry, changes: Mapping[str, str], aside: SideFiles | None = None) -> Record:
+    def commit(
+        self, at: float, entry: Entry, changes: Mapping[str, str], side_files: SideFiles | None = None
+    ) -> Record:
         """Journal an entry and write what follows from it, all or nothing."""
 
     def read(self) -> Mapping[str, str]:
@@ -107,17 +109,17 @@ class UserRefsPort(Protocol):
 class CommitterPort(Protocol):
     """Commits the work to the user's branch."""
 
-    def commit(self, decision: Commit) -> WorkCommitted:
+    def commit(self, request: Commit) -> WorkCommitted:
         """Commit what was changed since before the run, once: asked again, it finds the commit that it made."""
 
 
 class MergerPort(Protocol):
     """Merges what was done in workspaces."""
 
-    async def merge(self, decision: Merge) -> MergeEnded:
+    async def merge(self, request: Merge) -> MergeEnded:
         """Merge a workspace onto the branch of the run, once: asked again, it finds the merge that it made."""
 
-    async def promote(self, decision: Promote) -> MergeEnded:
+    async def promote(self, request: Promote) -> MergeEnded:
         """Bring documents onto the branch of the run, once."""
 
 

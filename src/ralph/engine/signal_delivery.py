@@ -136,7 +136,7 @@ class SignalDelivery:
 
     def _is_not_asked_for(self, signal: Signal, stage: Callable[[], Stage]) -> bool:
         """Whether a signal is an answer, such as APPROVE, that the run does not ask for at this stage."""
-        return signal.type in ASKED_FOR and signal.type not in stage().wants
+        return signal.type in ASKED_FOR and signal.type not in stage().asks_for
 
     def _with_own_id(self, signal: Signal) -> Signal:
         """The signal with a unique id that is short enough for the name of a file."""

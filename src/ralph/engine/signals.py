@@ -6,7 +6,7 @@ from itertools import takewhile
 
 from ralph.core.entries import Record, SignalReceived, SignalRefused, TurnStarted
 from ralph.core.events import SignalAccepted, TurnEnded
-from ralph.core.signals import Received, Signal, SignalType, normalize_target
+from ralph.core.signals import DatedSignal, Signal, SignalType, normalize_target
 from ralph.documents.guidance import Messages
 
 IN_PROMPT = "prompt"
@@ -170,8 +170,8 @@ class SignalLog:
         """
         ids = [one for one in dict.fromkeys(new) if one in self.accepted]
         known = set(ids)
-        in_force: list[Received] = []
-        facts: list[Received] = []
+        in_force: list[DatedSignal] = []
+        facts: list[DatedSignal] = []
         for one in self.accepted.values():
             signal = one.signal
             if (
@@ -181,8 +181,8 @@ class SignalLog:
             ):
                 continue
             if signal.is_guidance:
-                in_force.append(Received(signal, one.at))
+                in_force.append(DatedSignal(signal, one.at))
             elif signal.type is SignalType.INFO and one.receipts:
-                facts.append(Received(signal, one.at))
-        told = [Received(self.accepted[id].signal, self.accepted[id].at) for id in ids]
+                facts.append(DatedSignal(signal, one.at))
+        told = [DatedSignal(self.accepted[id].signal, self.accepted[id].at) for id in ids]
         return Messages(new=told, in_force=in_force, facts=facts[-MAX_FACTS:] if reminds else ())

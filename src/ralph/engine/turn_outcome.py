@@ -122,8 +122,8 @@ class PendingWork:
         self.messages, self.missed_messages = _join(self.messages, result.received), ended.missed_messages
         if result.end is TurnEnd.STEERED or (result.change and result.change.files):
             self.earlier = (*self.earlier, EarlierTurn(ended.turn, result.end, result.change))
-        if result.session:
-            self.used[result.session] = self.used.get(result.session, Usage()) + result.usage
+        if result.agent_session:
+            self.used[result.agent_session] = self.used.get(result.agent_session, Usage()) + result.usage
         if ended.repair:
             self.turn_to_repair = ended
         elif result.end is TurnEnd.INTERRUPTED and self.interruptions < MAX_INTERRUPTIONS:
@@ -141,7 +141,7 @@ class PendingWork:
                 self.turn_to_repair = None
 
     @property
-    def session(self) -> str:
+    def agent_session(self) -> str:
         """The conversation that the next turn continues: to repair its answer, or after it was interrupted or steered."""
         if self.last_ended is None:
             return ""
@@ -149,7 +149,7 @@ class PendingWork:
             TurnEnd.INTERRUPTED,
             TurnEnd.STEERED,
         )
-        return self.last_ended.result.session if continues else ""
+        return self.last_ended.result.agent_session if continues else ""
 
 
 # Which agent does the next turn?

@@ -16,8 +16,8 @@ from ralph.core.turns import FileStat
 from ralph.git.command import Git, GitError, Repository, commit_tree, disk, list_own_paths, printable
 from ralph.git.history import HEADS, contains, read_head
 from ralph.git.snapshots import Snapshots
+from ralph.git.tree_index import ABSENT, Delta, compare_trees, join_names, list_hidden_files
 from ralph.git.user_changes import format_index_entries
-from ralph.git.work_tree import ABSENT, Delta, compare_trees, join_names, list_hidden_files
 
 RUN, ITERATION, SNAPSHOT = "Ralph-Run", "Ralph-Iteration", "Ralph-Snapshot"
 """The trailers that identify the commits of a run."""

@@ -1,7 +1,7 @@
 """A git directory of its own for one job in the sandbox, mounted over the user's.
 
 It has its own configuration, refs and index. The user's objects are a read-only alternate. The agent can commit, branch, stash
-and configure in it. The user's git directory is not writable. `taking_in` brings back what the agent committed.
+and configure in it. The user's git directory is not writable. `import_commits` brings back what the agent committed.
 """
 
 import json

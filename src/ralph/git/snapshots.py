@@ -36,8 +36,8 @@ from ralph.git.submodules import (
     parse_record,
     read_positions,
 )
+from ralph.git.tree_index import ABSENT, Delta, PrivateIndex, Restorer, compare_trees, join_names
 from ralph.git.user_changes import UserChanges, apply_user_changes, find_user_changes
-from ralph.git.work_tree import ABSENT, Delta, PrivateIndex, Restorer, compare_trees, join_names
 
 NAMED, COUNTED = 5, 30
 """How many of the files that a turn changed are named, and listed with their numbers of lines."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ralph.git.command import Git, Repository, disk, printable
-from ralph.git.work_tree import NESTED, PrivateIndex
+from ralph.git.tree_index import NESTED, PrivateIndex
 
 _LINE = re.compile(r"^Ralph-Submodule: ([0-9a-f]*) (.+)$", re.M)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ralph.git.command import Git
-from ralph.git.work_tree import ABSENT, Delta, compare_trees, join_names
+from ralph.git.tree_index import ABSENT, Delta, compare_trees, join_names
 
 
 class ChainedSnapshot(Protocol):

@@ -16,7 +16,7 @@ from pathlib import Path
 from ralph.core.errors import UsageError
 from ralph.git.command import Git, GitError, Repository, disk, exclude_paths, find_repository, list_own_paths
 from ralph.git.history import HEADS, PINS
-from ralph.git.work_tree import CACHES
+from ralph.git.tree_index import CACHES
 
 WORKTREES = ".ralph/worktrees"
 _NAME = re.compile(r"(?!run/)[A-Za-z0-9][A-Za-z0-9_-]{0,99}/[0-9]{1,6}")

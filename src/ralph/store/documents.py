@@ -63,32 +63,34 @@ class Documents:
             documents.hashes.update({**record.documents, **record.seen})
         return documents, records
 
-    def commit(self, at: float, entry: Entry, changes: Mapping[str, str], aside: SideFiles | None = None) -> Record:
+    def commit(
+        self, at: float, entry: Entry, changes: Mapping[str, str], side_files: SideFiles | None = None
+    ) -> Record:
         """Journal an entry and write the documents that follow from it, all or nothing.
 
         The side files are written only together with documents.
         """
-        aside = aside or SideFiles()
+        side_files = side_files or SideFiles()
         if not changes:
             return self.journal.append(at, entry, seen=self._find_untouched_edit(entry, changes))
         contents = {path: to_bytes(text) for path, text in changes.items()}
         after = {path: digest(data) for path, data in contents.items()}
         before = {path: self._hash_on_disk(path) for path in changes}
         line, record = self.journal.encode(at, entry, after, self._find_untouched_edit(entry, changes))
-        ahead = {
+        commit = {
             "schema": 1,
             "seq": record.seq,
             "lines": [*self.journal.unsynced, line.decode()],
             "documents": {
                 path: {"before": before[path], "after": after[path], "content": text} for path, text in changes.items()
             },
-            "aside": {"copies": dict(aside.copies), "lines": dict(aside.lines)},
+            "side_files": {"copies": dict(side_files.copies), "lines": dict(side_files.lines)},
         }
-        write_atomic(self.commit_path, json.dumps(ahead).encode())
+        write_atomic(self.commit_path, json.dumps(commit).encode())
         self.journal.append_line(line)
         for path, data in contents.items():
             self._write(path, data)
-        self._write_aside(aside)
+        self._write_side_files(side_files)
         remove(self.commit_path)
         self.hashes.update(after)
         return record
@@ -157,14 +159,14 @@ class Documents:
         self._remember(entry.path)
         return {entry.path: self.hashes[entry.path]}
 
-    def _write_aside(self, aside: SideFiles, *, again: bool = False) -> None:
+    def _write_side_files(self, side_files: SideFiles, *, again: bool = False) -> None:
         """Write the side files. With `again`, after a crash, some of them may be written already."""
-        for path, text in aside.copies.items():
+        for path, text in side_files.copies.items():
             target = self._prepare(path)
             if target.is_dir():
                 self._set_aside(path, target)
             write_atomic(target, to_bytes(text), durable=False)
-        for path, line in aside.lines.items():
+        for path, line in side_files.lines.items():
             target, data = self._prepare(path), to_bytes(line)
             with storage(target):
                 descriptor = open_regular(target, os.O_RDWR | os.O_APPEND | os.O_CREAT)
@@ -181,15 +183,16 @@ class Documents:
             target.parent.mkdir(parents=True, exist_ok=True)
         return target
 
-    def _read_ahead(self) -> dict[str, Any]:
+    def _read_commit(self) -> dict[str, Any]:
         try:
-            ahead: dict[str, Any] = json.loads(read_limited(self.commit_path, 64 * 1024 * 1024))
-            _ = int(ahead["seq"]), [line.encode() for line in ahead["lines"]]
-            for path, change in ahead["documents"].items():
+            commit: dict[str, Any] = json.loads(read_limited(self.commit_path, 64 * 1024 * 1024))
+            _ = int(commit["seq"]), [line.encode() for line in commit["lines"]]
+            for path, change in commit["documents"].items():
                 self._resolve(path)
                 _ = change["before"], change["after"], to_bytes(change["content"])
-            aside = ahead.setdefault("aside", {"copies": {}, "lines": {}})
-            for path, text in (*aside["copies"].items(), *aside["lines"].items()):
+            former = commit.pop("aside", {"copies": {}, "lines": {}})
+            side_files = commit.setdefault("side_files", former)
+            for path, text in (*side_files["copies"].items(), *side_files["lines"].items()):
                 self._resolve(path)
                 _ = to_bytes(text)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
@@ -198,26 +201,26 @@ class Documents:
                 where=str(self.commit_path),
                 todo="remove it: the run then continues from its last complete commit",
             ) from error
-        return ahead
+        return commit
 
     def _roll_forward(self) -> None:
-        ahead = self._read_ahead()
-        missing = int(ahead["seq"]) - self.journal.seq
+        commit = self._read_commit()
+        missing = int(commit["seq"]) - self.journal.seq
         if missing < 0:
             # The commit is complete. A power cut brought its record back, because the removal was not synced.
             remove(self.commit_path)
             return
-        for line in ahead["lines"][-missing:] if missing else ():
+        for line in commit["lines"][-missing:] if missing else ():
             self._refuse_forged(is_ours=self.journal.chain.accepts(line))
             self.journal.append_line(line.encode())
-        self._refuse_forged(is_ours=self.journal.last == (ahead["lines"] or [""])[-1])
+        self._refuse_forged(is_ours=self.journal.last == (commit["lines"] or [""])[-1])
         hashes = json.loads(self.journal.last).get("documents", {})
-        contents = {path: to_bytes(change["content"]) for path, change in ahead["documents"].items()}
+        contents = {path: to_bytes(change["content"]) for path, change in commit["documents"].items()}
         self._refuse_forged(is_ours=hashes == {path: digest(data) for path, data in contents.items()})
         for path, data in contents.items():
-            if self._hash_on_disk(path) in (ahead["documents"][path]["before"], _ABSENT):
+            if self._hash_on_disk(path) in (commit["documents"][path]["before"], _ABSENT):
                 self._write(path, data)
-        self._write_aside(SideFiles(**ahead["aside"]), again=True)
+        self._write_side_files(SideFiles(**commit["side_files"]), again=True)
         remove(self.commit_path)
 
     def _refuse_forged(self, *, is_ours: bool) -> None:

@@ -284,7 +284,7 @@ def _open_conflicts(view: RunView) -> list[MergeView]:
     failed = {task.id for task in view.tasks if task.state is TaskState.FAILED}
     found = []
     for task, merge in latest.items():
-        is_bad = merge.end in (MergeResult.CONFLICT, MergeResult.REVERTS, MergeResult.RED)
+        is_bad = merge.end in (MergeResult.CONFLICT, MergeResult.REVERTS, MergeResult.CHECKS_FAILED)
         # While attempts are left, a resolver works on it: the user need not do anything.
         if is_bad and task not in done and (task in failed or not view.alive):
             found.append(merge)
@@ -297,7 +297,7 @@ def _task_of(merge: MergeView) -> str:
 
 def _conflict(view: RunView, merge: MergeView) -> Need:
     what = {
-        MergeResult.RED: "merges, but the checks fail on the merged tree",
+        MergeResult.CHECKS_FAILED: "merges, but the checks fail on the merged tree",
         MergeResult.REVERTS: "would take back work that is merged already",
     }
     reason = what.get(merge.end, "has a merge conflict") if merge.end else "is not merged"

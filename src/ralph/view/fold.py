@@ -204,7 +204,7 @@ def _end_turn(view: RunView, record: Record, entry: TurnEnded) -> RunView:
         removed=change.removed if change else 0,
         names=change.names if change else (),
         snapshot=change.snapshot if change else "",
-        session=result.session,
+        session=result.agent_session,
         denied=result.denied[:20],
         warnings=result.warnings[:20],
         retry_at=entry.retry_at,

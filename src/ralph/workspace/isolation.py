@@ -15,8 +15,8 @@ import ralph
 from ralph.agents.adapter import Adapter
 from ralph.agents.state_paths import HOMES, SECRETS, StatePaths, expand_all
 from ralph.git.command import Repository, find_repository
+from ralph.git.import_commits import import_commits
 from ralph.git.private_repository import PrivateRepository, can_be_private
-from ralph.git.taking_in import take_in
 from ralph.store.files import write_atomic
 from ralph.supervisor.client import JobRequest
 from ralph.supervisor.sandbox import TURN_FILE, Mount, Sandbox, cache_environment, hide, read_only, writable
@@ -115,7 +115,7 @@ class Isolation:
             return []
         AgentState(agent.find_state_paths(), self._private("home"), environment).copy_back()
         private = self._private_git(directory.name)
-        return take_in(private, f"turn {int(directory.name[:5])}") if private else []
+        return import_commits(private, f"turn {int(directory.name[:5])}") if private else []
 
     def _private_git(self, name: str) -> PrivateRepository | None:
         if self.place is None or not can_be_private(self.place):

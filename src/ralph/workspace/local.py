@@ -42,7 +42,7 @@ from ralph.workspace.turn_files import (
     TurnFiles,
     copy_lent_files,
     read_documents,
-    read_handed_over,
+    read_outbox,
     write_drafts,
 )
 
@@ -111,7 +111,7 @@ class LocalTurns:
         notices = [*planted, *finished]
         account = tail.finish() if ended.has_output("stdout") else tail.account
         self.files.collect_outbox(directory)
-        handed, left = read_handed_over(directory / "outbox", turn.request)
+        handed, left = read_outbox(directory / "outbox", turn.request)
         answer, errors = self._read_answer(turn, directory, account.text, handed)
         end = _classify_exit(agent, ended, account, _read_end(directory / "stderr"))
         error = ""
@@ -130,7 +130,7 @@ class LocalTurns:
             answer_errors=errors,
             resets_at=account.resets_at,
             survivors=ended.survivors,
-            session=account.session,
+            agent_session=account.session,
             denied=tuple(account.denied),
             left=left,
             documents=handed,
@@ -183,7 +183,7 @@ class LocalTurns:
             arguments=spec.arguments,
             budget=turn.budget,
             most_steps=self.record.most_steps,
-            session=turn.session if agent.abilities.resume else "",
+            session=turn.agent_session if agent.abilities.resume else "",
             without_tools=spec.without_tools,
             prompt=self._directory(turn) / "prompt.md",
             permissions=spec.permissions,
@@ -212,7 +212,7 @@ class LocalTurns:
                 "role": request.role,
                 "agent": turn.agent,
                 "command": list(agent.command(call)),
-                "session": turn.session,
+                "session": turn.agent_session,
                 "repair": list(turn.repair),
                 "budget": turn.budget,
                 "wall": request.wall or self.record.turn_limits.wall,
@@ -253,7 +253,7 @@ class LocalTurns:
         if not turn.continued_turn or not (turn.repair or turn.rejected or remembers or request.contract):
             return {}
         before = self._directory(replace(turn, number=turn.continued_turn)) / "outbox"
-        return read_documents(before, (*turn.request.hands_over, *turn.request.drafts))
+        return read_documents(before, (*turn.request.outputs, *turn.request.drafts))
 
     def _build_prompt(self, turn: Turn, *, has_documents: bool = False) -> Prompt:
         """The whole prompt: the request, the messages of the user, and how the agent receives more of them."""
@@ -300,7 +300,7 @@ class LocalTurns:
 
     def _continues_session(self, turn: Turn) -> bool:
         """Whether the agent remembers what it did so far."""
-        return bool(turn.session) and self.agents[turn.agent].abilities.resume
+        return bool(turn.agent_session) and self.agents[turn.agent].abilities.resume
 
     def _build_job(self, turn: Turn, directory: Path, agent: Adapter, call: Call) -> JobRequest:
         limits, spec = self.record.turn_limits, self.record.agents.by_label[turn.agent]

@@ -15,11 +15,11 @@ from ralph.core.errors import RalphError
 from ralph.core.events import Landed, Merge, MergeEnded, MergeResult, Promote
 from ralph.documents.run_record import RunRecord
 from ralph.documents.session import knowledge
-from ralph.git import merging
+from ralph.git import merge
 from ralph.git import worktree as git_worktree
 from ralph.git.command import Git
 from ralph.git.history import HEADS, contains
-from ralph.git.merging import Candidate, branch_tip, repair_branch
+from ralph.git.merge import Candidate, branch_tip, repair_branch
 from ralph.store import locks
 from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
 from ralph.workspace.workspaces import OpenWorktree, Workspaces
@@ -58,29 +58,29 @@ class MergeQueue:
     """The commit on which the scratch worktree was last set up."""
     _closing: "list[asyncio.Task[None]]" = field(default_factory=list)
 
-    async def merge(self, decision: Merge) -> MergeEnded:
+    async def merge(self, request: Merge) -> MergeEnded:
         """Merge a workspace, once. Its worktree is then removed in the background."""
         if not self.workspaces.has_worktrees:
-            return await self._check_in_place(decision)
-        left_ref = await asyncio.to_thread(merging.repair_branch, self._git, self.workspaces.record.branch)
-        merged = await self._find_merge(decision) or await self._merge_workspace(decision)
+            return await self._check_in_place(request)
+        left_ref = await asyncio.to_thread(merge.repair_branch, self._git, self.workspaces.record.branch)
+        merged = await self._find_merge(request) or await self._merge_workspace(request)
         if left_ref:
             notice = f"another process moved the branch of the run: Ralph restored it, and kept the other commits as {left_ref}"
             merged = replace(merged, notice=f"{merged.notice}; {notice}" if merged.notice else notice)
         if merged.is_in:
-            self._closing.append(asyncio.create_task(self._close(decision.workspace)))
+            self._closing.append(asyncio.create_task(self._close(request.workspace)))
         return merged
 
-    async def promote(self, decision: Promote) -> MergeEnded:
+    async def promote(self, request: Promote) -> MergeEnded:
         """Write documents into a workspace, merged with those that are there, and merge that."""
-        merge = Merge(decision.key, decision.workspace, decision.message)
+        merge = Merge(request.key, request.workspace, request.message)
         if self.workspaces.has_worktrees and await self._find_merge(merge):
             return await self.merge(merge)
-        worktree = await self.workspaces.open(decision.workspace) if self.workspaces.has_worktrees else None
+        worktree = await self.workspaces.open(request.workspace) if self.workspaces.has_worktrees else None
         tree = worktree.tree.workspace if worktree else self.workspaces.root
-        conflicts = await asyncio.to_thread(write_promoted, tree, decision.files)
+        conflicts = await asyncio.to_thread(write_promoted, tree, request.files)
         if worktree:
-            await asyncio.to_thread(self.workspaces.save, worktree, decision.message)
+            await asyncio.to_thread(self.workspaces.save, worktree, request.message)
         return replace(await self.merge(merge), notice="; ".join(conflicts))
 
     async def finish(self) -> None:
@@ -96,24 +96,24 @@ class MergeQueue:
         with contextlib.suppress(RalphError, OSError):
             await asyncio.to_thread(self.workspaces.close, workspace)
 
-    async def _check_in_place(self, decision: Merge) -> MergeEnded:
+    async def _check_in_place(self, request: Merge) -> MergeEnded:
         """Without worktrees, the work is already in the one tree. The checks still have to pass."""
-        merged = MergeEnded(decision.key, decision.workspace, MergeResult.MERGED)
-        if not decision.checks:
+        merged = MergeEnded(request.key, request.workspace, MergeResult.MERGED)
+        if not request.checks:
             return merged
-        verdict = await self.workspaces.runner.run(f"merge-{decision.key}", decision.checks)
-        return replace(merged, end=MergeResult.MERGED if verdict.passed else MergeResult.RED, verdict=verdict)
+        verdict = await self.workspaces.runner.run(f"merge-{request.key}", request.checks)
+        return replace(merged, end=MergeResult.MERGED if verdict.passed else MergeResult.CHECKS_FAILED, verdict=verdict)
 
-    async def _find_merge(self, decision: Merge) -> MergeEnded | None:
+    async def _find_merge(self, request: Merge) -> MergeEnded | None:
         """The merge that an earlier engine made before it was killed; None if there is none."""
-        commit = await self._find_merge_commit(decision.workspace)
+        commit = await self._find_merge_commit(request.workspace)
         if not commit:
             return None
-        branch = f"ralph/{self.workspaces.record.id}/{decision.workspace}"
+        branch = f"ralph/{self.workspaces.record.id}/{request.workspace}"
         snapshot = await asyncio.to_thread(self.workspaces.update_own)
         return MergeEnded(
-            key=decision.key,
-            workspace=decision.workspace,
+            key=request.key,
+            workspace=request.workspace,
             end=MergeResult.MERGED,
             branch=branch,
             commit=commit,
@@ -123,38 +123,38 @@ class MergeQueue:
     async def _find_merge_commit(self, workspace: str) -> str:
         """The merge of a workspace; empty if it is not merged."""
         position = await self._read_position()
-        return await asyncio.to_thread(merging.find_merge, self._git, self.base, position, TASK, workspace)
+        return await asyncio.to_thread(merge.find_merge, self._git, self.base, position, TASK, workspace)
 
     async def _read_position(self) -> str:
-        return await asyncio.to_thread(merging.read_position, self._git, self.workspaces.record.branch)
+        return await asyncio.to_thread(merge.read_position, self._git, self.workspaces.record.branch)
 
-    async def _merge_workspace(self, decision: Merge) -> MergeEnded:
-        branch = f"ralph/{self.workspaces.record.id}/{decision.workspace}"
-        nothing = MergeEnded(decision.key, decision.workspace, MergeResult.NOTHING, branch)
+    async def _merge_workspace(self, request: Merge) -> MergeEnded:
+        branch = f"ralph/{self.workspaces.record.id}/{request.workspace}"
+        nothing = MergeEnded(request.key, request.workspace, MergeResult.NOTHING, branch)
         try:
-            worktree = await self.workspaces.open(decision.workspace)
+            worktree = await self.workspaces.open(request.workspace)
         except SetupError as error:
-            return replace(nothing, end=MergeResult.RED, notice=error.what)
+            return replace(nothing, end=MergeResult.CHECKS_FAILED, notice=error.what)
         undecided, lost = await asyncio.to_thread(self.workspaces.finish_resolution, worktree)
         if undecided:
             return replace(nothing, end=MergeResult.CONFLICT, files=undecided)
         if lost:
             return replace(nothing, end=MergeResult.REVERTS, files=lost)
-        work = await asyncio.to_thread(merging.branch_tip, self._git, branch)
+        work = await asyncio.to_thread(merge.branch_tip, self._git, branch)
         onto = await self._read_position()
         if work == worktree.record.base:
             return replace(nothing, commit=onto)
-        return await self._try_merge(decision, worktree, onto, work)
+        return await self._try_merge(request, worktree, onto, work)
 
-    async def _try_merge(self, decision: Merge, worktree: OpenWorktree, onto: str, work: str) -> MergeEnded:
+    async def _try_merge(self, request: Merge, worktree: OpenWorktree, onto: str, work: str) -> MergeEnded:
         """Try the merge in the scratch worktree; only a tree on which the checks pass moves the branch of the run."""
         scratch, runner = await self.workspaces.open_scratch(onto)
-        text = f"{decision.message.strip() or 'a task'}\n\n{TASK}: {decision.workspace}\n"
-        candidate: Candidate = await asyncio.to_thread(merging.try_merge, scratch, onto, work, text, worktree.tree)
+        text = f"{request.message.strip() or 'a task'}\n\n{TASK}: {request.workspace}\n"
+        candidate: Candidate = await asyncio.to_thread(merge.try_merge, scratch, onto, work, text, worktree.tree)
         failed = MergeEnded(
-            key=decision.key,
-            workspace=decision.workspace,
-            end=MergeResult.RED,
+            key=request.key,
+            workspace=request.workspace,
+            end=MergeResult.CHECKS_FAILED,
             branch=worktree.record.branch,
             commit=onto,
             moved=onto != worktree.record.taken_in,
@@ -162,14 +162,14 @@ class MergeQueue:
         if not candidate.commit:
             return replace(failed, end=MergeResult.CONFLICT, files=candidate.conflicts)
         verdict: Verdict | None = None
-        if decision.checks:
+        if request.checks:
             try:
                 await asyncio.to_thread(self.workspaces.worktree_setup.copy_files, scratch)
                 self._set_up = await self.workspaces.worktree_setup.set_up(scratch, runner, "merge", self._set_up)
             except SetupError as error:
                 return replace(failed, notice=error.what)
             # The guards judged the work in its own worktree. Here only the checks run, on the merged tree.
-            verdict = await runner.run(f"merge-{decision.key}", decision.checks)
+            verdict = await runner.run(f"merge-{request.key}", request.checks)
             if not verdict.passed:
                 return replace(failed, verdict=verdict)
         snapshot = await asyncio.to_thread(self.workspaces.advance, onto, candidate.commit)
@@ -209,11 +209,11 @@ class Lander:
         if commit == record.base or (not lands and base and contains(git, base, commit)):
             return None
         if not lands:
-            return merging.report_unlanded(commit, record.branch)
+            return merge.report_unlanded(commit, record.branch)
         if record.land == "push":
-            return merging.push(self.root, record.branch, commit, record.onto)
+            return merge.push(self.root, record.branch, commit, record.onto)
         if not record.onto:
-            return merging.report_unlanded(commit, record.branch, "HEAD was on no branch when the run began")
+            return merge.report_unlanded(commit, record.branch, "HEAD was on no branch when the run began")
         return fast_forward_user_branch(self.root, record.id, record.branch, commit, record.onto)
 
 
@@ -221,11 +221,11 @@ def fast_forward_user_branch(root: Path, run: str, branch: str, commit: str, ont
     """Move the user's branch and their tree to a commit, while no other run works in that tree."""
     taken = locks.acquire(root / ".ralph" / "tree.lock", {"run": run})
     if not isinstance(taken, locks.Lock):
-        return merging.report_unlanded(commit, branch, f"run {taken.get('run', 'another')} works in your tree")
+        return merge.report_unlanded(commit, branch, f"run {taken.get('run', 'another')} works in your tree")
     try:
         with contextlib.suppress(RalphError):
             git_worktree.give_submodules_to_user(root, run, commit)
-        return merging.fast_forward(root, branch, commit, onto)
+        return merge.fast_forward(root, branch, commit, onto)
     finally:
         taken.release()
 

@@ -140,19 +140,19 @@ def write_drafts(outbox: Path, texts: Mapping[str, str]) -> None:
         (outbox / name).write_bytes(to_bytes(text))
 
 
-def read_handed_over(outbox: Path, request: TurnRequest) -> tuple[dict[str, str], tuple[str, ...]]:
+def read_outbox(outbox: Path, request: TurnRequest) -> tuple[dict[str, str], tuple[str, ...]]:
     """The documents that a turn hands over, and the names of those that are not taken.
 
     Not taken are drafts that are not the turn's own, links, and what is too large or too many.
     """
-    documents, left = _read_matching(outbox, request.hands_over)
+    documents, left = _read_matching(outbox, request.outputs)
     roots = {name.partition("/")[0] for name in request.drafts}
     drafts, too_much = _read_matching(outbox, tuple(f"{root}/**/*" for root in sorted(roots)))
     left += too_much
     for name, text in drafts.items():
         if request.drafts.get(name) == text:
             continue
-        pattern, target = next((one for one in request.takes if PurePosixPath(name).match(one[0])), ("", ""))
+        pattern, target = next((one for one in request.draft_outputs if PurePosixPath(name).match(one[0])), ("", ""))
         if not pattern:
             left.append(name)
             continue

@@ -16,11 +16,11 @@ from ralph.core.checks import Check, CheckResult, CheckStatus, Red, Verdict
 from ralph.core.turns import AgentEvent, Change, Turn, TurnEnd, TurnRequest, TurnResult
 from ralph.documents.run_record import RunRecord
 from ralph.engine.turn_outcome import ENDED_BY
-from ralph.git import merging
+from ralph.git import merge
 from ralph.git import worktree as git_worktree
 from ralph.git.command import Git, find_repository
 from ralph.git.history import contains
-from ralph.git.merging import Brought
+from ralph.git.merge import Brought
 from ralph.git.snapshots import Snapshots
 from ralph.git.worktree import Removal, Worktree
 from ralph.verify.runner import CheckRunner
@@ -171,7 +171,7 @@ class Workspaces:
         brought = worktree.record.brought.commit if worktree.record.brought else ""
         out = self.worktree_setup.paths(worktree.tree)
         known = (worktree.record.base, worktree.record.taken_in)
-        return merging.save_worktree(worktree.tree, message, leaving_out=out, brought_in=brought, known=known)
+        return merge.save_worktree(worktree.tree, message, leaving_out=out, brought_in=brought, known=known)
 
     def finish_resolution(self, worktree: OpenWorktree) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Commit the merge that a resolver worked on, if it is resolved.
@@ -181,10 +181,10 @@ class Workspaces:
         brought = worktree.record.brought
         if brought is None:
             return (), ()
-        if undecided := merging.find_undecided(worktree.tree, brought):
+        if undecided := merge.find_undecided(worktree.tree, brought):
             return undecided, ()
-        tree = merging.write_tree(worktree.tree, self.worktree_setup.paths(worktree.tree))
-        if lost := merging.find_reverted(worktree.tree, tree, brought):
+        tree = merge.write_tree(worktree.tree, self.worktree_setup.paths(worktree.tree))
+        if lost := merge.find_reverted(worktree.tree, tree, brought):
             return (), lost
         self.save(worktree, f"ralph: {worktree.tree.name} with what was merged meanwhile")
         self._write_record(worktree, replace(worktree.record, brought=None))
@@ -201,8 +201,8 @@ class Workspaces:
             return Removal("the git repository no longer exists")
         tree = git_worktree.task_worktree(repository, self.root, self.record.id, name)
         if tree.path.exists():
-            merging.keep_under_ref(tree, self._left_ref(name, "end"), self.worktree_setup.paths(tree))
-            merging.reset_worktree(tree, "HEAD")
+            merge.keep_under_ref(tree, self._left_ref(name, "end"), self.worktree_setup.paths(tree))
+            merge.reset_worktree(tree, "HEAD")
         removal = git_worktree.remove(tree, self.record.branch)
         if removal:
             Git(self.root).run("update-ref", "-d", self._snapshot_ref(name))
@@ -242,7 +242,7 @@ class Workspaces:
     def advance(self, onto: str, commit: str) -> str:
         """Move the branch of the run, and the run's own worktree with it; return the snapshot of that worktree."""
         with self._own_lock:
-            merging.advance_branch(Git(self.root), self.record.branch, onto, commit)
+            merge.advance_branch(Git(self.root), self.record.branch, onto, commit)
             return self._update_own()
 
     def update_own(self) -> str:
@@ -254,9 +254,9 @@ class Workspaces:
         if self.record.workspace == ".":
             return ""
         tree, record = self._own_worktree()
-        position = merging.read_position(Git(self.root), self.record.branch)
+        position = merge.read_position(Git(self.root), self.record.branch)
         if record.taken_in != position:
-            merging.reset_worktree(tree, position)
+            merge.reset_worktree(tree, position)
             self.worktree_setup.copy_files(tree)
             self.records.write(OWN, replace(record, taken_in=position))
         if self.verifier.snapshots is None:
@@ -279,7 +279,7 @@ class Workspaces:
                 self._update_own()
                 return
             known = [one for one in (self.record.base, position) if one]
-            tip = merging.save_worktree(tree, message, leaving_out=self.worktree_setup.paths(tree), known=known)
+            tip = merge.save_worktree(tree, message, leaving_out=self.worktree_setup.paths(tree), known=known)
             # The record first: a position ahead of the record means a merge that this worktree does not have yet.
             self.records.write(OWN, replace(record, taken_in=tip))
             if tip != position:
@@ -294,7 +294,7 @@ class Workspaces:
         record = self.records.read(name)
         if record is None:
             self.commit_own(f"ralph: before work side by side\n\n{self.record.task}")
-            start = merging.read_position(Git(self.root), self.record.branch)
+            start = merge.read_position(Git(self.root), self.record.branch)
             record = WorkspaceRecord(f"ralph/{self.record.id}/{name}", start)
             self.records.write(name, record)
         tree = git_worktree.create_for_task(self.root, self.record.id, name, record.base)
@@ -330,20 +330,20 @@ class Workspaces:
         the merge is done again, and what it left stays under a ref.
         """
         brought = worktree.record.brought
-        if brought and brought.merged and merging.find_undecided(worktree.tree, brought):
+        if brought and brought.merged and merge.find_undecided(worktree.tree, brought):
             self._write_record(worktree, replace(worktree.record, brought_for=key))
             return
         if worktree.record.brought:
             own, left = worktree.record.brought.own, self._left_ref(worktree.tree.name, key)
-            merging.keep_under_ref(worktree.tree, left, self.worktree_setup.paths(worktree.tree), since=own)
-            merging.reset_worktree(worktree.tree, own)
+            merge.keep_under_ref(worktree.tree, left, self.worktree_setup.paths(worktree.tree), since=own)
+            merge.reset_worktree(worktree.tree, own)
             self.worktree_setup.copy_files(worktree.tree)
             self._write_record(worktree, replace(worktree.record, brought=None))
         own = self.save(worktree, f"ralph: {worktree.tree.name} before what was merged meanwhile")
-        commit = merging.read_position(Git(self.root), self.record.branch)
+        commit = merge.read_position(Git(self.root), self.record.branch)
         # Recorded before the tree changes: a merge that a kill leaves half done must not be saved.
         self._write_record(worktree, replace(worktree.record, brought=Brought(commit, own), taken_in=commit))
-        brought = merging.merge_into_worktree(worktree.tree, commit, self.worktree_setup.paths(worktree.tree))
+        brought = merge.merge_into_worktree(worktree.tree, commit, self.worktree_setup.paths(worktree.tree))
         if worktree.verifier.snapshots:
             # From here on the work of the task is what differs from the branch of the run.
             worktree.verifier.snapshots.begin(commit)
@@ -379,17 +379,17 @@ class Workspaces:
 
     def _discard_changes(self, worktree: OpenWorktree, key: str) -> None:
         """Revert the changes of a turn that may only read. They stay under a ref."""
-        merging.keep_under_ref(
+        merge.keep_under_ref(
             worktree.tree, self._left_ref(worktree.tree.name, key), self.worktree_setup.paths(worktree.tree)
         )
-        merging.reset_worktree(worktree.tree, "HEAD")
+        merge.reset_worktree(worktree.tree, "HEAD")
         self.worktree_setup.copy_files(worktree.tree)
 
     def _follow(self, worktree: OpenWorktree) -> None:
         """Update a worktree whose turns only read to the tip of the run's branch."""
-        tip = merging.branch_tip(Git(self.root), self.record.branch)
+        tip = merge.branch_tip(Git(self.root), self.record.branch)
         if Git(worktree.tree.path).resolve_commit() != tip:
-            merging.reset_worktree(worktree.tree, tip)
+            merge.reset_worktree(worktree.tree, tip)
             self.worktree_setup.copy_files(worktree.tree)
         if worktree.verifier.snapshots:
             worktree.verifier.snapshots.take("the branch of the run")

@@ -17,7 +17,7 @@ from ralph.core.errors import RalphError
 from ralph.core.outcomes import Outcome
 from ralph.documents.run_record import TreeSettings
 from ralph.git.command import Git
-from ralph.git.merging import Brought
+from ralph.git.merge import Brought
 from ralph.git.worktree import Worktree
 from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
 from ralph.verify.runner import CheckRunner

@@ -209,7 +209,7 @@ def merged_lines(entry: MergeEnded) -> list[str]:
         MergeResult.NOTHING: f"{entry.workspace} changed nothing: nothing to merge",
         MergeResult.CONFLICT: f"{entry.workspace} conflicts with merged work: {files}",
         MergeResult.REVERTS: f"{entry.workspace} would revert merged work: {files}",
-        MergeResult.RED: f"{entry.workspace} merges, but the checks fail on the merged tree",
+        MergeResult.CHECKS_FAILED: f"{entry.workspace} merges, but the checks fail on the merged tree",
     }
     checks = [check_line(result) for result in entry.verdict.results if not result.passed] if entry.verdict else []
     return ["  " + results[entry.end], *checks, *([f"note: {entry.notice}"] if entry.notice else [])]

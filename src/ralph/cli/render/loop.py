@@ -94,7 +94,7 @@ class LoopRenderer(Renderer):
         if verdict.unrunnable and not verdict.passed:
             result = "COULD NOT RUN"
         lines.append(f"Result: {result}")
-        waits = {Phase.REFLECT, Phase.COMMIT}.intersection((self.state.phase, *self.state.ahead))
+        waits = {Phase.REFLECT, Phase.COMMIT}.intersection((self.state.phase, *self.state.next_phases))
         return lines if waits or verdict.passed else [*lines, *self._render_lesson()]
 
     def _render_lesson(self) -> list[str]:

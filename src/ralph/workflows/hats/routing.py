@@ -112,7 +112,7 @@ class HatsContext:
             wall=wall,
             retries=tries - 1,
             inbox=list_inbox(state),
-            hands_over=(EVENTS,),
+            outputs=(EVENTS,),
             accepts_failed_documents=True,
         )
 
@@ -197,7 +197,7 @@ def ask_coordinator(context: HatsContext, state: HatsState, why: str, wave: int 
 
 def end_run(state: HatsState, outcome: Outcome, reason: str) -> HatsState:
     """End the run."""
-    return replace(state, phase=HatsPhase.DONE, ahead=(), outcome=outcome, reason=reason)
+    return replace(state, phase=HatsPhase.DONE, next_phases=(), outcome=outcome, reason=reason)
 
 
 def cancel_run(state: HatsState, hat: str, new_event: NewEvent) -> HatsState:

@@ -66,7 +66,7 @@ from ralph.workflows.hats.state import (
 )
 from ralph.workflows.hats.waves import accept_in_wave, form_wave, rest_wave, wave_work
 from ralph.workflows.loop.report import failure_text, verdict_summary, verification_text
-from ralph.workflows.merging import Queue, queue_json, queue_path
+from ralph.workflows.merge_rules import Queue, queue_json, queue_path
 
 _AT_REST = (
     "everything is done; the run waits for more work: `ralph emit TOPIC ...`, `ralph steer ...`, or `ralph abort`"
@@ -190,11 +190,11 @@ class Hats(HatsContext):
             ).decode()
             for one in (*first, *new)
         )
-        aside = SideFiles(self._merging(before, after), {self.events_path: rows} if rows else {})
+        side_files = SideFiles(self._merging(before, after), {self.events_path: rows} if rows else {})
         if after.rests and not before.rests:
             notices = (*notices, _AT_REST)
         after = replace(after, recent=after.recent[-REMEMBERED:])
-        return Changes(after, {self.state_path: state_json(after)}, aside, notices)
+        return Changes(after, {self.state_path: state_json(after)}, side_files, notices)
 
     def _merging(self, before: HatsState, after: HatsState) -> dict[str, str]:
         """The document with the merge queue of the wave, if it changed."""
@@ -207,7 +207,7 @@ def _after_commit(state: HatsState) -> HatsState:
     if state.phase is not HatsPhase.COMMIT:
         return state
     state = replace(state, committed=state.snapshot, checkpoint=state.iteration - 1)
-    return replace(state, phase=state.ahead[0], ahead=state.ahead[1:]) if state.ahead else state
+    return replace(state, phase=state.next_phases[0], next_phases=state.next_phases[1:]) if state.next_phases else state
 
 
 def _wave_notices(before: HatsState, after: HatsState) -> tuple[str, ...]:
@@ -393,7 +393,7 @@ def _commit_if_due(context: HatsContext, state: HatsState, *, always: bool = Fal
     due = every and (always or (state.iteration - 1) // every > state.checkpoint // every)
     if not due or not state.snapshot or state.snapshot == state.committed or state.phase is HatsPhase.COMMIT:
         return state
-    return replace(state, phase=HatsPhase.COMMIT, ahead=(state.phase,))
+    return replace(state, phase=HatsPhase.COMMIT, next_phases=(state.phase,))
 
 
 def _reorder_for_gathering(context: HatsContext, state: HatsState) -> HatsState:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ralph.core.checks import Red
-from ralph.core.codec import dump, from_plain, read_json, to_plain
+from ralph.core.codec import dump, former_name, from_plain, read_json, to_plain
 from ralph.core.errors import StateError
 from ralph.core.events import RunEnded, TurnEnded
 from ralph.core.limits import describe_cost
@@ -15,7 +15,7 @@ from ralph.documents.agent.tasks import AgentTasks
 from ralph.documents.hats.definition import COORDINATOR, HatsSettings
 from ralph.workflows.hats.events import Gate, NewEvent
 from ralph.workflows.loop.report import changes_text, duration, isolation_row, missing_section, totals
-from ralph.workflows.merging import Queue
+from ralph.workflows.merge_rules import Queue
 
 SCHEMA = 1
 SHARED = ".ralph/agent/"
@@ -142,7 +142,7 @@ class HatsState:
 
     objective: str
     phase: HatsPhase = HatsPhase.ACT
-    ahead: tuple[HatsPhase, ...] = ()
+    next_phases: tuple[HatsPhase, ...] = field(default=(), metadata=former_name("ahead"))
     """The phases that follow this one."""
     iteration: int = 1
     """The hat turn under way, or next."""
@@ -220,7 +220,7 @@ class HatsState:
     @property
     def rests(self) -> bool:
         """Whether the work is done and the run waits for more, or will after a commit."""
-        return HatsPhase.REST in (self.phase, *self.ahead)
+        return HatsPhase.REST in (self.phase, *self.next_phases)
 
     def after_turn(self, ended: TurnEnded, *, acknowledged: bool) -> "HatsState":
         """The state after a turn. A turn can only acknowledge messages that came before it started."""
@@ -291,10 +291,10 @@ def reopen(state: HatsState, *, verifies: bool) -> HatsState:
         return replace(state, phase=HatsPhase.VERIFY, outcome=None, reason="", ended=False)
     if not state.ended:
         return state
-    if HatsPhase.DONE in state.ahead:
+    if HatsPhase.DONE in state.next_phases:
         # The run ended before its last commit. It runs the checks again; without checks it asks the hat again.
         next_phase, claims = (HatsPhase.VERIFY, state.claims) if verifies else (HatsPhase.ACT, ())
-        return replace(state, phase=next_phase, ahead=(), claims=claims, outcome=None, reason="", ended=False)
+        return replace(state, phase=next_phase, next_phases=(), claims=claims, outcome=None, reason="", ended=False)
     state = replace(state, outcome=None, reason="", ended=False)
     next_phase = HatsPhase.WAVE if state.wave else HatsPhase.ACT
     return (

@@ -16,7 +16,7 @@ from ralph.documents.hats.definition import COORDINATOR, Hat
 from ralph.workflows.hats.events import EVENTS, NewEvent, read_events
 from ralph.workflows.hats.routing import MAX_REFUSALS, HatsContext, cancel_run, describe_silence, end_run, publish
 from ralph.workflows.hats.state import RESUME, HatsPhase, HatsState, HatStep, Job, Wave
-from ralph.workflows.merging import Settled
+from ralph.workflows.merge_rules import Settled
 
 FAILED = "wave.worker.failed"
 """Published for a worker of a wave that published nothing."""

@@ -161,10 +161,10 @@ class Loop:
                 notice = f"lessons of earlier loops are in the prompt: {known} (--no-recall leaves them out)"
                 return replace(changes, notices=(notice,)) if known else changes
             case ChecksEnded():
-                reflects = Phase.REFLECT in (after.phase, *after.ahead)
+                reflects = Phase.REFLECT in (after.phase, *after.next_phases)
                 changes = self._changes(after) if reflects else self._changes_with_reflection(after, now)
                 lines = {f"{self.home}/iterations.jsonl": log_line(after.iterations[-1])}
-                changes = replace(changes, aside=replace(changes.aside, lines=lines))
+                changes = replace(changes, side_files=replace(changes.side_files, lines=lines))
                 return replace(changes, notices=(*changes.notices, *_describe_failed_turn(after)))
             case DocumentEdited(path=self.state_path) | WorkCommitted():
                 return self._changes(after)
@@ -224,8 +224,8 @@ class Loop:
         if not last.passed and not last.what_failed:
             return changes
         path = f"{HOME}/reflections/loops/{self.settings.loop}/iteration-{last.number}.yaml"
-        copies = {**changes.aside.copies, path: reflection_of(state, self.settings, now)}
-        return replace(changes, aside=SideFiles(copies))
+        copies = {**changes.side_files.copies, path: reflection_of(state, self.settings, now)}
+        return replace(changes, side_files=SideFiles(copies))
 
     def _accept_edit(self, state: LoopState, path: str, content: str) -> LoopState:
         """Accept what the user may change: the task and the notes. Phase, counters and verdicts stay the engine's.
@@ -299,7 +299,7 @@ class Loop:
         commits = self.settings.commit and judged.snapshot and judged.files
         reflects = self.settings.reflector and judged.what_failed and then.phase is Phase.ACT
         between = [phase for phase, wanted in ((Phase.COMMIT, commits), (Phase.REFLECT, reflects)) if wanted]
-        return _enter_next_phase(replace(then, ahead=(*between, then.phase)))
+        return _enter_next_phase(replace(then, next_phases=(*between, then.phase)))
 
     def _next(self, state: LoopState, verdict: Verdict, *, follows_turn: bool) -> LoopState:
         if state.rescope:
@@ -392,7 +392,7 @@ class Loop:
 
 def _describe_failed_turn(state: LoopState) -> tuple[str, ...]:
     """What the user should know if a turn failed and the next one follows."""
-    if not state.agent_error or state.phase is Phase.DONE or Phase.DONE in state.ahead:
+    if not state.agent_error or state.phase is Phase.DONE or Phase.DONE in state.next_phases:
         return ()
     wait = FAILED_TURN_WAITS[state.failed_turns]
     when = f"in {wait:g} s" if wait else "now"
@@ -479,8 +479,8 @@ def _accept_run_end(state: LoopState, event: RunEnded) -> LoopState:
 
 
 def _enter_next_phase(state: LoopState) -> LoopState:
-    """Enter the next phase in `ahead`."""
-    return replace(state, phase=state.ahead[0], ahead=state.ahead[1:]) if state.ahead else state
+    """Enter the next phase in `next_phases`."""
+    return replace(state, phase=state.next_phases[0], next_phases=state.next_phases[1:]) if state.next_phases else state
 
 
 def _finish(state: LoopState, outcome: Outcome, reason: str) -> LoopState:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from ralph.core.checks import CheckStatus
-from ralph.core.codec import dump, from_plain, read_json, to_json, to_plain
+from ralph.core.codec import dump, former_name, from_plain, read_json, to_json, to_plain
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import FileStat
 from ralph.documents.reflection import JudgedCheck
@@ -183,7 +183,7 @@ class LoopState:
     iterations: tuple[Iteration, ...] = ()
     pending: Iteration | None = None
     """The iteration whose turn has ended and whose checks have not."""
-    ahead: tuple[Phase, ...] = ()
+    next_phases: tuple[Phase, ...] = field(default=(), metadata=former_name("ahead"))
     """The phases that follow this one, if they are known already."""
     baseline: tuple[CheckStatus, ...] = ()
     """How each check came out before the first turn."""

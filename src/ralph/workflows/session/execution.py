@@ -20,7 +20,7 @@ from ralph.documents.session.reports import (
     parse_report,
 )
 from ralph.documents.session.values import render_timestamp as stamp
-from ralph.workflows.merging import Settled
+from ralph.workflows.merge_rules import Settled
 from ralph.workflows.session.state import SessionSettings, SessionState, Step, task_workspace
 from ralph.workflows.session.task_graph import TaskGraph
 

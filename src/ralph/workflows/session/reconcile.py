@@ -5,7 +5,7 @@ from dataclasses import replace
 from ralph.core.errors import RalphError
 from ralph.documents.session import progress
 from ralph.documents.session.progress import FINAL_MARKERS, Marker
-from ralph.workflows.merging import Queue
+from ralph.workflows.merge_rules import Queue
 from ralph.workflows.session.execution import unqueue_attempt
 from ralph.workflows.session.planning import read_guardrails
 from ralph.workflows.session.state import SessionSettings, SessionState, Step

@@ -27,7 +27,7 @@ from ralph.core.events import (
     Work,
 )
 from ralph.core.outcomes import Outcome
-from ralph.core.signals import Received, scope_change
+from ralph.core.signals import DatedSignal, scope_change
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.guidance import append_note
 from ralph.documents.session import metadata, progress
@@ -36,7 +36,7 @@ from ralph.documents.session.progress import Marker
 from ralph.documents.session.repair import PLANNING, repair
 from ralph.documents.session.tasks import natural_key
 from ralph.documents.session.values import render_timestamp as stamp
-from ralph.workflows.merging import queue_json, queue_path, read_queue
+from ralph.workflows.merge_rules import queue_json, queue_path, read_queue
 from ralph.workflows.session import execution, iterations, planning, reconcile, turn_requests
 from ralph.workflows.session.report import build_session_report
 from ralph.workflows.session.state import (
@@ -137,7 +137,7 @@ class Session(SessionSettings):
         ):
             after = self._route(after, now)
         if isinstance(event, SignalAccepted) and event.signal.is_guidance:
-            notes = append_note(state.texts.get(self.layout.notes, ""), Received(event.signal, now))
+            notes = append_note(state.texts.get(self.layout.notes, ""), DatedSignal(event.signal, now))
             after = after.with_texts({self.layout.notes: notes})
         after = iterations.with_current_row(self, state, after)
         if isinstance(event, RunEnded):

@@ -15,7 +15,7 @@ from ralph.documents.session.plan import Guardrails
 from ralph.documents.session.progress import FINAL_MARKERS, Marker, Progress, is_legal_change
 from ralph.documents.session.reports import Report, parse_report
 from ralph.documents.session.tasks import Task, is_planning, valid_task_id
-from ralph.workflows.merging import Queue
+from ralph.workflows.merge_rules import Queue
 from ralph.workflows.session.task_graph import Condition, TaskGraph
 
 

@@ -31,7 +31,7 @@ from ralph.git.command import (
 )
 from ralph.git.commits import find_unfinished, list_uncommitted_files
 from ralph.git.history import HEADS, contains, read_head
-from ralph.git.work_tree import ABSENT, NESTED, clear_hidden_marks, compare_trees, join_names, stage
+from ralph.git.tree_index import ABSENT, NESTED, clear_hidden_marks, compare_trees, join_names, stage
 from ralph.git.worktree import Worktree, claim_worktree, fill_submodules, list_submodules, open_worktree, position_ref
 
 _CONFIG = ("merge.conflictStyle=diff3", "rerere.enabled=false", "merge.autoStash=false", "merge.verifySignatures=false")

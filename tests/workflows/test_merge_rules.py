@@ -13,11 +13,11 @@ from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
 from ralph.core.errors import StateError
 from ralph.core.events import ChecksEnded, Merge, MergeEnded, MergeResult, TurnEnded, Work
 from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
-from ralph.workflows.merging import RESOLVER, Queue, Settled, queue_json, read_queue
+from ralph.workflows.merge_rules import RESOLVER, Queue, Settled, queue_json, read_queue
 
 CHECKS = (Check("make test"),)
 TEMPLATE = (resources.files("ralph.prompts") / "resolver.md").read_text()
-CONFLICT, REVERTS, RED = MergeResult.CONFLICT, MergeResult.REVERTS, MergeResult.RED
+CONFLICT, REVERTS, RED = MergeResult.CONFLICT, MergeResult.REVERTS, MergeResult.CHECKS_FAILED
 
 
 def queue_of(*tasks: str) -> Queue:

@@ -45,7 +45,7 @@ class Difference:
         return not (self.head or self.refs or self.stash or self.index)
 
 
-def take_in(private: PrivateRepository, label: str) -> list[str]:
+def import_commits(private: PrivateRepository, label: str) -> list[str]:
     """Take in what the agent did, and remove its git directory. Returns notices. A second call changes nothing."""
     before = private.read_before()
     if before is None:

@@ -28,7 +28,7 @@ _PARTS = {
 _WHY = {
     MergeResult.CONFLICT: "The same lines were changed on both sides.",
     MergeResult.REVERTS: "As it was resolved, changes that others had merged would be lost. They must stay.",
-    MergeResult.RED: "Both sides merge, but on the merged tree the checks do not pass.",
+    MergeResult.CHECKS_FAILED: "Both sides merge, but on the merged tree the checks do not pass.",
 }
 
 

@@ -9,9 +9,9 @@ from repos import RUN, git, write
 from runs import BRANCH, Run
 
 from ralph.core.errors import UsageError
-from ralph.git import merging, worktree
+from ralph.git import merge, worktree
 from ralph.git.command import Git, GitError
-from ralph.git.merging import Brought
+from ralph.git.merge import Brought
 from ralph.git.worktree import Worktree
 
 ODD = ("a b.txt", "line\nend.txt", "quo'te\".txt", os.fsdecode(b"not-utf8-\xff\xfe.txt"), "back\\slash", ":(top)x", "*")
@@ -31,17 +31,17 @@ def conflicting(run: Run, ours: dict[str, str | bytes], theirs: dict[str, str | 
 
 
 def brought_in(run: Run, tree: Worktree) -> Brought:
-    return merging.merge_into_worktree(tree, run.tip, ())
+    return merge.merge_into_worktree(tree, run.tip, ())
 
 
 def judged(tree: Worktree, brought: Brought) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What is undecided, and what would be taken back."""
-    return merging.find_undecided(tree, brought), merging.find_reverted(tree, merging.write_tree(tree), brought)
+    return merge.find_undecided(tree, brought), merge.find_reverted(tree, merge.write_tree(tree), brought)
 
 
 def settled(run: Run, tree: Worktree, brought: Brought) -> str:
     assert judged(tree, brought) == ((), ())
-    return merging.save_worktree(tree, "resolved", brought_in=brought.commit)
+    return merge.save_worktree(tree, "resolved", brought_in=brought.commit)
 
 
 class TestAttempt:
@@ -54,10 +54,10 @@ class TestAttempt:
         assert git(run.root, "rev-parse", f"{candidate.commit}^2") == git(run.root, "rev-parse", mine.branch)
         assert git(run.root, "status", "--porcelain=v2", "--branch") == before[0]
         assert (run.root / ".ralph/worktrees" / f"{RUN}.merge" / "new.txt").exists()
-        assert merging.find_merge(Git(run.root), "main", run.tip, "Ralph-Task", "mine/1") == ""
-        merging.advance_branch(Git(run.root), BRANCH, run.tip, candidate.commit)
-        assert merging.find_merge(Git(run.root), "main", run.tip, "Ralph-Task", "mine/1") == candidate.commit
-        assert merging.find_merge(Git(run.root), "main", run.tip, "Ralph-Task", "mine/11") == ""
+        assert merge.find_merge(Git(run.root), "main", run.tip, "Ralph-Task", "mine/1") == ""
+        merge.advance_branch(Git(run.root), BRANCH, run.tip, candidate.commit)
+        assert merge.find_merge(Git(run.root), "main", run.tip, "Ralph-Task", "mine/1") == candidate.commit
+        assert merge.find_merge(Git(run.root), "main", run.tip, "Ralph-Task", "mine/11") == ""
 
     def test_what_conflicts_is_named_whatever_its_name_is(self, run: Run) -> None:
         write(run.root, dict.fromkeys(ODD, "base\n"))
@@ -68,9 +68,9 @@ class TestAttempt:
         mine = conflicting(run, dict.fromkeys(ODD, "ours\n"), dict.fromkeys(ODD, "theirs\n"))
         assert sorted(run.attempt(mine).conflicts) == sorted(ODD)
         brought = brought_in(run, mine)
-        assert sorted(merging.find_undecided(mine, brought)) == sorted(ODD)
+        assert sorted(merge.find_undecided(mine, brought)) == sorted(ODD)
         write(mine.path, dict.fromkeys(ODD[:-1], "both\n"))
-        assert merging.find_undecided(mine, brought) == ODD[-1:]
+        assert merge.find_undecided(mine, brought) == ODD[-1:]
         write(mine.path, {ODD[-1]: "ours\n"})
         assert judged(mine, brought) == ((), ODD[-1:])
         write(mine.path, {ODD[-1]: "both\n"})
@@ -124,19 +124,19 @@ class TestAttempt:
             git(run.root, "config", *setting.split("="))
         git(run.root, "config", "merge.conflictStyle", "merge")
         commit = run.merge(run.task("mine", {"new.txt": "x\n"}))
-        assert merging.find_merge(Git(run.root), "main", run.tip, "Ralph-Task", "mine/1") == commit
+        assert merge.find_merge(Git(run.root), "main", run.tip, "Ralph-Task", "mine/1") == commit
 
     def test_a_message_that_names_another_task_is_not_taken_for_its_merge(self, run: Run) -> None:
         mine = run.task("mine", {"new.txt": "x\n"})
         scratch = worktree.create_scratch(run.root, RUN, run.tip)
         text = "title\nRalph-Task: other/1\n\nRalph-Task: third/1\n\nRalph-Task: mine/1\n"
-        made = merging.try_merge(scratch, run.tip, git(run.root, "rev-parse", mine.branch), text)
-        merging.advance_branch(Git(run.root), BRANCH, run.tip, made.commit)
+        made = merge.try_merge(scratch, run.tip, git(run.root, "rev-parse", mine.branch), text)
+        merge.advance_branch(Git(run.root), BRANCH, run.tip, made.commit)
         found = [
-            merging.find_merge(Git(run.root), "main", run.tip, "Ralph-Task", f"{name}/1") for name in ("other", "third")
+            merge.find_merge(Git(run.root), "main", run.tip, "Ralph-Task", f"{name}/1") for name in ("other", "third")
         ]
         assert found == ["", ""]
-        assert merging.find_merge(Git(run.root), "main", run.tip, "Ralph-Task", "mine/1") == made.commit
+        assert merge.find_merge(Git(run.root), "main", run.tip, "Ralph-Task", "mine/1") == made.commit
 
     def test_filters_of_the_user_hold_in_every_worktree(self, run: Run) -> None:
         """As LFS does it: what is in the repository is not what is in the tree."""
@@ -156,7 +156,7 @@ class TestAttempt:
         alone = git(run.root, "commit-tree", "-m", "no history", "HEAD^{tree}")
         scratch = worktree.create_scratch(run.root, RUN, run.tip)
         with pytest.raises(GitError, match="unrelated histories"):
-            merging.try_merge(scratch, run.tip, alone, "x")
+            merge.try_merge(scratch, run.tip, alone, "x")
 
 
 class TestResolving:
@@ -183,7 +183,7 @@ class TestResolving:
         brought = brought_in(run, mine)
         write(mine.path, {"a.txt": "m o\n"})
         git(mine.path, "add", "-A")
-        assert merging.find_undecided(mine, brought) == ("src/b.py",), "though the agent said that it is resolved"
+        assert merge.find_undecided(mine, brought) == ("src/b.py",), "though the agent said that it is resolved"
 
     def test_the_mark_of_what_both_sides_began_with_is_one_too(self, run: Run) -> None:
         mine = conflicting(run, {"a.txt": "m\n"}, {"a.txt": "o\n"})
@@ -195,7 +195,7 @@ class TestResolving:
         ]
         write(mine.path, {"a.txt": "\n".join(left) + "\n"})
         assert any(line.startswith("|" * 7) for line in left)
-        assert merging.find_undecided(mine, brought) == ("a.txt",)
+        assert merge.find_undecided(mine, brought) == ("a.txt",)
 
     def test_marks_that_were_always_in_another_file_are_no_conflict(self, run: Run) -> None:
         mine = conflicting(run, {"a.txt": "m\n", "doc.md": "<<<<<<< HEAD\n"}, {"a.txt": "o\n"})
@@ -236,7 +236,7 @@ class TestResolving:
         brought = brought_in(run, mine)
         assert judged(mine, brought)[0] == ("x.bin",)
         write(mine.path, {"x.bin": b"\0both"})
-        assert merging.find_undecided(mine, brought) == ("x.bin",), "it may as well be half done"
+        assert merge.find_undecided(mine, brought) == ("x.bin",), "it may as well be half done"
         for data in (b"\0both", b"\0other", b"\0mine"):
             write(mine.path, {"x.bin": data})
             git(mine.path, "add", "x.bin")
@@ -298,14 +298,14 @@ class TestResolving:
         write(mine.path, {"a.txt": "m\n", "idea.txt": "good\n"})
         git(mine.path, "commit", "-q", "-a", "-m", "by the agent")
         (run.root / ".git/worktrees" / f"{RUN}.mine.1" / "index.lock").write_bytes(b"")
-        merging.keep_under_ref(mine, ref, (), since=brought.own)
-        merging.reset_worktree(mine, brought.own)
+        merge.keep_under_ref(mine, ref, (), since=brought.own)
+        merge.reset_worktree(mine, brought.own)
         assert git(mine.path, "status", "--porcelain") == ""
         assert git(run.root, "rev-parse", mine.branch) == brought.own
         assert run.text("idea.txt", ref) == "good"
         assert git(run.root, "log", "-1", "--skip=1", "--format=%s", ref) == "by the agent"
         (mine.path / "half").write_text("of a clearing that was killed")
-        merging.keep_under_ref(mine, ref, (), since=brought.own)
+        merge.keep_under_ref(mine, ref, (), since=brought.own)
         assert run.text("half", ref)
         assert run.text("idea.txt", f"{ref}^2") == "good", "what was kept before is not lost"
 
@@ -314,7 +314,7 @@ class TestTheBranchOfTheRun:
     def test_it_is_put_right_where_an_agent_moved_it(self, run: Run) -> None:
         run.merge(run.task("first", {"one.txt": "1\n"}))
         right = run.tip
-        assert merging.repair_branch(Git(run.root), BRANCH) == ""
+        assert merge.repair_branch(Git(run.root), BRANCH) == ""
         agent = run.task("agent")
         git(agent.path, "switch", "-q", BRANCH)
         write(agent.path, {"unseen.txt": "nobody checked this\n"})
@@ -322,19 +322,19 @@ class TestTheBranchOfTheRun:
         git(agent.path, "commit", "-q", "-m", "straight onto the branch")
         moved = git(run.root, "rev-parse", BRANCH)
         assert run.tip == right, "new worktrees begin where the merges have come to"
-        kept = merging.repair_branch(Git(run.root), BRANCH)
+        kept = merge.repair_branch(Git(run.root), BRANCH)
         assert git(run.root, "rev-parse", BRANCH, kept).split() == [right, moved]
         git(run.root, "update-ref", f"refs/heads/{BRANCH}", "main")
-        assert merging.repair_branch(Git(run.root), BRANCH), "merges that were thrown away come back"
+        assert merge.repair_branch(Git(run.root), BRANCH), "merges that were thrown away come back"
         git(run.root, "update-ref", "-d", f"refs/heads/{BRANCH}")
-        assert merging.repair_branch(Git(run.root), BRANCH) == ""
+        assert merge.repair_branch(Git(run.root), BRANCH) == ""
         assert git(run.root, "rev-parse", BRANCH) == right
 
     def test_it_only_moves_from_where_it_is_known_to_stand(self, run: Run) -> None:
         made = run.attempt(run.task("mine", {"new.txt": "x\n"})).commit
         git(run.root, "update-ref", f"refs/heads/{BRANCH}", made)
         with pytest.raises(GitError):
-            merging.advance_branch(Git(run.root), BRANCH, git(run.root, "rev-parse", "main"), made)
+            merge.advance_branch(Git(run.root), BRANCH, git(run.root, "rev-parse", "main"), made)
         assert run.tip == git(run.root, "rev-parse", "main")
 
 
