@@ -291,7 +291,8 @@ class TestLooking:
 
         def read_and_write(path: Path, size: int) -> tuple[list[bytes], bool]:
             found = read(path, size)
-            book.append(AT, Notice("written after the lines were read"))
+            line, _ = book.encode(AT, Notice("written after the lines were read"), {})
+            book.append_line(line, durable=True)
             return found
 
         monkeypatch.setattr(journal, "_last_whole_lines", read_and_write)
