@@ -343,6 +343,13 @@ class TestSessions:
         assert (project.root / ".docs" / "how-to" / "make-files.md").exists()
 
 
+PRESET = """
+event_loop: {starting_event: work.start}
+hats:
+  builder: {name: B, description: Builds., triggers: [work.*], publishes: [work.more, LOOP_COMPLETE], instructions: Build.}
+"""
+
+
 class TestGuidanceStaysInForce:
     def test_a_steer_to_a_loop_reaches_every_later_turn_after_ten_infos(self, project: Project) -> None:
         """Each turn sends one INFO itself, as the user might, so that every later turn has news."""
@@ -365,6 +372,19 @@ class TestGuidanceStaysInForce:
         assert all(told("STEER", "Use httpx", prompt) for prompt in prompts)
         assert all(prompt.index("Use httpx") < prompt.index("# Your answer") for prompt in prompts)
         assert len(re.findall("^- INFO", prompts[-1], re.MULTILINE)) <= 4
+
+    def test_a_steer_to_hats_reaches_every_later_turn_after_ten_infos(self, project: Project) -> None:
+        (project.root / "hats.yml").write_text(PRESET)
+        agent = project.agent('date +%N >> work.txt; "$RALPH_BIN" emit work.more')
+        start = ("run", "-H", "hats.yml", "-p", "Build it", "--unchecked", "--agent-command", agent, "--yes")
+        assert project.ralph(*start, "--max-iterations", "1").code == 3
+        project.ralph("steer", "Use httpx")
+        for number in range(10):
+            project.ralph("signal", "info", f"fact {number}")
+        assert project.ralph("resume", "--max-iterations", "5").code == 3
+        prompts = [(project.turn(number) / "prompt.md").read_text() for number in range(2, 6)]
+        assert all(told("STEER", "Use httpx", prompt) for prompt in prompts)
+        assert "fact 9" in prompts[-1], "the latest of them stay in the prompt"
 
     def test_a_steer_to_a_session_reaches_tasks_that_have_not_started_and_is_noted(self, project: Project) -> None:
         engine = session(project, until=str(project.home / "go"))
