@@ -334,7 +334,7 @@ def _options_of(agent: Agent | None, options: dict[str, Any]) -> Any:
 
     from ralph.app.run_options import RunOptions
 
-    known = {one.name for one in fields(RunOptions)}
+    known = {one.name for one in fields(RunOptions)} - {"dry_run"}
     if unknown := sorted(options.keys() - known):
         raise UsageError(f"there is no option {', '.join(unknown)}", todo=f"the options are {', '.join(sorted(known))}")
     for name in ("agents", "agent_args", "allow"):

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from importlib import resources
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -22,6 +23,7 @@ from ralph.agents.adapter import Adapter, Call, parse_version
 from ralph.agents.prices import Prices, has_price
 from ralph.agents.programs import Acp, Program, Scripted
 from ralph.core.errors import AgentUnavailableError, UsageError
+from ralph.core.text import count
 from ralph.documents.config import AgentSettings, Config
 from ralph.documents.run_record import AgentSelection, AgentSpec
 from ralph.store.files import read_text
@@ -60,8 +62,13 @@ def select_agents(
     scenario_file: str | None,
     cwd: Path,
     acp: str | None = None,
+    *,
+    must_be_installed: bool = True,
 ) -> AgentSelection:
-    """Choose the agents of a run: from the options, else from the settings, else the first that is installed."""
+    """Choose the agents of a run: from the options, else from the settings, else the first that is installed.
+
+    A dry run can name agents that are not installed: it starts none of them.
+    """
     if acp is not None:
         if names or command is not None or scenario_file is not None:
             raise UsageError("--agent-acp already names the agent", todo="remove the other options for agents")
@@ -73,12 +80,13 @@ def select_agents(
     elif config.agent or config.agent_command or config.scenario:
         chain = (_read_configured(config, cwd),)
     else:
-        chain = (_first_installed(),)
+        chain = (_first_installed(must_be_installed=must_be_installed),)
     roles = {role: (_apply_defaults(settings, chain[0]), *chain[1:]) for role, settings in config.roles.items()}
     escalation = _apply_defaults(config.escalate, chain[0]) if config.escalate else None
     after = config.escalate.after if config.escalate else 2
-    by_role = {role: _keep_installed(order, f"for {role}, ") for role, order in roles.items()}
-    return AgentSelection(_keep_installed(chain), by_role, escalation, after)
+    keep = partial(_keep_installed, must_be_installed=must_be_installed)
+    by_role = {role: keep(order, f"for {role}, ") for role, order in roles.items()}
+    return AgentSelection(keep(chain), by_role, escalation, after)
 
 
 def make_adapter(spec: AgentSpec, prices: Prices | None = None) -> Adapter:
@@ -239,28 +247,41 @@ def _apply_defaults(settings: AgentSettings, default: AgentSpec | None = None) -
     return spec
 
 
-def _keep_installed(chain: Iterable[AgentSpec], prefix: str = "") -> tuple[AgentSpec, ...]:
-    """The agents whose program is installed; an error if there are none. The prefix is for the error."""
+def _keep_installed(chain: Iterable[AgentSpec], prefix: str = "", *, must_be_installed: bool) -> tuple[AgentSpec, ...]:
+    """The agents whose program is installed. If there are none: an error, with the prefix, or all of them."""
     order = tuple({spec.label: spec for spec in chain}.values())
-    installed = tuple(spec for spec in order if _is_installed(spec))
-    if installed:
-        return installed
-    spec = order[0]
+    missing = {spec.label: find_missing_program(spec) for spec in order}
+    installed = tuple(spec for spec in order if missing[spec.label] is None)
+    if installed or not must_be_installed:
+        return installed or order
+    error = missing[order[0].label]
+    assert error
+    error.what = prefix + error.what
+    raise error
+
+
+def find_missing_program(spec: AgentSpec) -> AgentUnavailableError | None:
+    """The error for an agent whose program is not installed; None if it is."""
+    if spec.kind == "scripted":
+        return None
+    if spec.kind == "command":
+        if shutil.which(spec.command[0]):
+            return None
+        what = f"the program {spec.command[0]!r} was not found"
+        return AgentUnavailableError(what, where="--agent-command", todo="install it, or use its full path")
+    if spec.kind == "acp" and importlib.util.find_spec("acp") is None:
+        todo = f"install it beside Ralph: `{Acp.install}`"
+        return AgentUnavailableError("the SDK of the Agent Client Protocol is missing", where=spec.label, todo=todo)
+    if shutil.which(spec.command[0] if spec.command else get_adapter(spec.kind).program):
+        return None
     if spec.kind == "acp":
         todo = "install it, or use its full path"
-        what = f"{prefix}the program of `{spec.label}` was not found"
-        raise AgentUnavailableError(what, where=spec.command[0], todo=todo)
-    raise AgentUnavailableError(
-        f"{prefix}the program of {spec.kind} was not found",
+        return AgentUnavailableError(f"the program of `{spec.label}` was not found", where=spec.command[0], todo=todo)
+    return AgentUnavailableError(
+        f"the program of {spec.kind} was not found",
         where=spec.command[0] if spec.command else "PATH",
         todo=f"install it with `{get_adapter(spec.kind).install}`, or name another agent; `ralph doctor` lists them",
     )
-
-
-def _is_installed(spec: AgentSpec) -> bool:
-    if spec.kind in OTHERS and spec.kind != "acp":
-        return True
-    return shutil.which(spec.command[0] if spec.command else get_adapter(spec.kind).program) is not None
 
 
 def installed_agents(names: Iterable[str] = ADAPTERS) -> Iterator[tuple[str, Adapter]]:
@@ -271,7 +292,7 @@ def installed_agents(names: Iterable[str] = ADAPTERS) -> Iterator[tuple[str, Ada
             yield name, agent
 
 
-def _first_installed() -> AgentSpec:
+def _first_installed(*, must_be_installed: bool) -> AgentSpec:
     """The first agent on this machine that is signed in, else the first. Third-party agents come last."""
     installed = list(installed_agents())
     if not installed:
@@ -282,6 +303,8 @@ def _first_installed() -> AgentSpec:
     if installed:
         return AgentSpec(installed[0][0])
     first = next(iter(ADAPTERS))
+    if not must_be_installed:
+        return AgentSpec(first)
     example = f"{first} for example: `{get_adapter(first).install}`; `ralph doctor` lists all"
     raise AgentUnavailableError(
         "no agent was named, and none was found on this machine",
@@ -290,18 +313,11 @@ def _first_installed() -> AgentSpec:
 
 
 def _parse_program(text: str) -> AgentSpec:
-    command = _split_command(text, "--agent-command", "python3 my_agent.py")
-    if shutil.which(command[0]) is None:
-        what = f"the program {command[0]!r} was not found"
-        raise AgentUnavailableError(what, where="--agent-command", todo="install it, or use its full path")
-    return AgentSpec("command", command)
+    return AgentSpec("command", _split_command(text, "--agent-command", "python3 my_agent.py"))
 
 
 def _parse_acp(text: str, source: str) -> AgentSpec:
     """An agent that speaks the Agent Client Protocol, by its command."""
-    if importlib.util.find_spec("acp") is None:
-        todo = f"install it beside Ralph: `{Acp.install}`"
-        raise AgentUnavailableError("the SDK of the Agent Client Protocol is missing", where=source, todo=todo)
     return AgentSpec("acp", _split_command(text, source, "opencode acp"))
 
 
@@ -346,7 +362,7 @@ class Proof:
     @property
     def score(self) -> str:
         """How many of the cases passed."""
-        return f"{len(self.passed)} of {len(self.passed) + len(self.failed)} cases"
+        return f"{len(self.passed)} of {count(len(self.passed) + len(self.failed), 'case')}"
 
     def status_of(self, version: str) -> ProofStatus:
         """Whether this is a proof for a program that prints this as its version."""

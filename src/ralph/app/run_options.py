@@ -61,6 +61,8 @@ class RunOptions:
     land: str | None = None
     no_snapshots: bool = False
     sandbox: str | None = None
+    dry_run: bool = False
+    """Only show the run: its agents need not be installed."""
 
     @property
     def name_an_agent(self) -> bool:
@@ -198,6 +200,7 @@ def build_agent_selection(project: Project, config: Config, options: RunOptions)
         scenario_file=options.scenario,
         cwd=cwd,
         acp=options.agent_acp,
+        must_be_installed=not options.dry_run,
     )
     without = ("sub-agents",) if options.no_sub_agents else ()
 

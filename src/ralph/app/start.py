@@ -218,6 +218,8 @@ def start_notices(project: Project, config: Config, record: RunRecord) -> Iterat
     yield from settings_without_effect(config, record.workflow, tuple(sorted(known_roles)))
     yield from _instruction_notices(project, record)
     for label, spec in record.agents.by_label.items():
+        if missing := registry.find_missing_program(spec):
+            yield f"{missing.what}: {missing.todo}"
         can = registry.make_adapter(spec).abilities
         if limits.tokens and not can.tokens:
             reports = "may not report" if spec.kind == "acp" else "does not report"
