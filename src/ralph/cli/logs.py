@@ -16,6 +16,7 @@ from ralph.core.codec import from_plain
 from ralph.core.entries import ENTRY_TYPES, Record
 from ralph.core.errors import StateError, UsageError
 from ralph.core.events import RunEnded
+from ralph.core.turns import EventKind
 from ralph.documents.agent.events import EventLine, dump_json, parse_events, topic_matches
 from ralph.store.journal import adopt_advice, moment, read_raw
 from ralph.store.runs import Project, RunDir
@@ -98,6 +99,8 @@ class AgentStream:
         prefix = f"{int(path.parent.name.partition('-')[0])} " if self._is_parallel else ""
         for behind, event in read_raw(path, self._offsets.get(path, 0)):
             self._offsets[path] = behind
+            if event.get("kind") == EventKind.PROGRESS:
+                continue  # its line comes from the file in which all agents report
             kind, text, is_error = str(event.get("kind")), str(event.get("text", "")), bool(event.get("is_error"))
             who = "sub-agent " if event.get("is_sub_agent") else ""
             if line := agent_event_line(kind, text, is_error=is_error, prefix=prefix + who):

@@ -265,6 +265,8 @@ class EventKind(StrEnum):
     """It was not allowed to do something."""
     RECEIVED = "received"
     """The agent received messages from the user during the turn: `text` names them, `tool` says by which means."""
+    PROGRESS = "progress"
+    """The agent reported its progress with `ralph tools interact progress`."""
     WARNING = "warning"
     """Something that the user should know: it stopped itself, or its program warns of its settings."""
     ERROR = "error"

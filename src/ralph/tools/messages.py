@@ -240,7 +240,7 @@ def _run_dir(args: "dict[str, Any]") -> str:
 INTERACT = (
     Command(
         "progress",
-        "Report your progress. `ralph logs` shows it.",
+        "Report your progress. The user sees it in the live view, in `ralph status` and in `ralph logs`.",
         _progress,
         Argument("message", nargs="+", help="A sentence or two."),
     ),

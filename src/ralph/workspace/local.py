@@ -100,7 +100,7 @@ class LocalTurns:
         planted = self._move_planted(directory) if turn.is_new else []
         if not self.has_begun(turn):
             self._prepare(turn, directory, agent, call)
-        tail = OutputTail(directory, agent.reader(call, turn.before), watch)
+        tail = OutputTail(directory, agent.reader(call, turn.before), watch, turn.number)
         try:
             ended = await self.keeper.run(self._build_job(turn, directory, agent, call), tail.poll)
         except KeeperLost:

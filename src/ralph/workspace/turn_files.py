@@ -23,6 +23,7 @@ from ralph.core.prompt import NOT_FOUND
 from ralph.core.redaction import Redactor
 from ralph.core.turns import INBOX, OUTBOX, AgentEvent, EventKind, Failure, TurnRequest
 from ralph.store.files import read_limited, storage, to_bytes, to_text
+from ralph.store.journal import read_raw
 
 COPY_LIMIT = 20 * 1024 * 1024
 """Bytes of a file that is copied into an inbox."""
@@ -224,6 +225,8 @@ LOG_LIMIT, LOGGED_TEXT = 4 << 20, 2000
 MAX_TEXT, MAX_DENIALS = 4000, 20
 MESSAGES = "messages"
 """The directory of a turn in which messages of the user wait for its agent."""
+PROGRESS = "progress.jsonl"
+"""The file of a run in which `ralph tools interact progress` writes."""
 
 
 @dataclass
@@ -282,6 +285,8 @@ class OutputSummary:
                 self.missed_command = self.missed_command or bool(NOT_FOUND.search(event.text))
             case EventKind.TOOL | EventKind.RETRY | EventKind.RECEIVED | EventKind.THINKING | EventKind.WARNING:
                 pass
+            case EventKind.PROGRESS:
+                pass
 
 
 class EventLog:
@@ -316,10 +321,13 @@ class EventLog:
 
 
 class OutputTail:
-    """Follows the output file of a turn and passes on its events, each once."""
+    """Follows the output file of a turn, and what its agent reports to the user; passes on the events, each once."""
 
-    def __init__(self, directory: Path, reader: Reader, watch: Callable[[AgentEvent], None]) -> None:
+    def __init__(self, directory: Path, reader: Reader, watch: Callable[[AgentEvent], None], turn: int = 0) -> None:
         self._path = directory / "stdout"
+        self._turn = turn
+        self._progress = directory.parent.parent / PROGRESS
+        self._progress_offset = 0
         self._messages = str(directory / MESSAGES)
         self._reader = reader
         self._watch = watch
@@ -340,7 +348,16 @@ class OutputTail:
         except FileNotFoundError:
             return
         self.poll_received()
+        self._poll_progress()
         self._log.flush()
+
+    def _poll_progress(self) -> None:
+        """Pass on what the agent reported with `ralph tools interact progress`. All turns of a run share the file."""
+        with contextlib.suppress(OSError, StateError):
+            for behind, line in read_raw(self._progress, self._progress_offset):
+                self._progress_offset = behind
+                if line.get("turn") == self._turn and (message := line.get("message")):
+                    self._handle(AgentEvent(EventKind.PROGRESS, str(message)))
 
     def poll_received(self) -> tuple[str, ...]:
         """The names of the user's messages that the agent has received; an event is passed on for each new one."""

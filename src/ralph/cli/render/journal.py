@@ -64,6 +64,7 @@ _SIGNS = {
     EventKind.DENIED: "! denied:",
     EventKind.RETRY: "! tries again:",
     EventKind.THINKING: "~",
+    EventKind.PROGRESS: "| reports:",
 }
 """What stands before each kind of event of an agent."""
 

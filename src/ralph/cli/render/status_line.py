@@ -32,7 +32,7 @@ class StatusLine:
 
     def add_event(self, turn: int, event: AgentEvent) -> None:
         """Take into account what an agent reports."""
-        if event.kind in (EventKind.TOOL, EventKind.USAGE):
+        if event.kind in (EventKind.TOOL, EventKind.PROGRESS, EventKind.USAGE):
             self._facts = fold_event(self._facts, turn, event, time.time())
 
     def text(self, width: int = 0) -> str:

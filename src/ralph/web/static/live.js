@@ -128,7 +128,7 @@ function arrange(events) {
 }
 
 const ICONS = { text: 'note', thinking: 'think', error: 'failo', warning: 'warn', limit: 'wait', retry: 'wait', denied: 'stop',
-received: 'steer', result: 'check' };
+  received: 'steer', progress: 'note', result: 'check' };
 
 function Item({ item, isLast = false }) {
   const [open, setOpen] = useState(item.kind === 'tool' && Boolean(item.result?.is_error));
