@@ -50,7 +50,7 @@ class TestLanding:
         done = project.play(SUCCEEDS, "--worktree", "--land", "ff")
         assert done.code == 0
         assert f"`git merge ralph/{project.run.name}/run`" in done.out
-        assert "1 file(s) in your tree have uncommitted changes" in done.out
+        assert "1 file in your tree has uncommitted changes" in done.out
         assert (head(project), (project.root / "README").read_text()) == (before, "in the middle of something\n")
 
     def test_a_run_that_failed_is_never_landed(self, project: Project) -> None:  # noqa: F811
@@ -224,7 +224,7 @@ class TestWorktrees:
         tree = project.root / ".ralph" / "worktrees" / run
         (tree / "notes").write_text("mine\n")
         done = project.ralph("worktrees", "--prune")
-        assert "1 uncommitted change(s)" in done.out
+        assert "1 uncommitted change " in done.out
         assert (tree / "notes").exists()
 
     def test_clean_removes_worktrees_and_refs_and_names_what_stays(self, project: Project) -> None:  # noqa: F811

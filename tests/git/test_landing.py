@@ -79,12 +79,12 @@ def _rebase_under_way(root: Path) -> None:
 OBSTACLES: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "an edited file": (
         lambda root: (root / "src/b.py").write_text("mine\n"),
-        "1 file(s) in your tree have uncommitted changes",
+        "1 file in your tree has uncommitted changes",
         f"`git merge {BRANCH}` merges it once they are committed or stashed",
     ),
     "a staged file": (
         lambda root: (write(root, {"s.txt": "s"}), git(root, "add", "s.txt")),
-        "1 file(s) in your tree have uncommitted changes",
+        "1 file in your tree has uncommitted changes",
         f"`git merge {BRANCH}`",
     ),
     "an untracked file": (

@@ -362,5 +362,5 @@ def test_a_repository_in_the_task_stays_in_its_worktree(run: Run) -> None:
     run.merge(mine)
     assert run.files() == {".gitignore", "a.txt", "own.txt", "src/b.py"}
     removal = worktree.remove(mine, BRANCH)
-    assert "2 uncommitted change(s)" in removal.why_not, "none of its files is anywhere else"
+    assert "2 uncommitted changes" in removal.why_not, "none of its files is anywhere else"
     assert (mine.path / "with-commits" / "inner.txt").exists()

@@ -53,7 +53,7 @@ def test_uncommitted_changes_of_the_main_tree_are_reported(repo: Path) -> None:
     (repo / "a.txt").write_text("changed\n")
     (repo / "new").write_text("x")
     made = ensure_worktree(repo, RUN)
-    assert made.notices == (f"2 uncommitted change(s) in {repo} are not in the worktree",)
+    assert made.notices == (f"2 uncommitted changes are not in the worktree: see `git status` in {repo}",)
     assert (made.path / "a.txt").read_text() == "one\n"
     assert (repo / "a.txt").read_text() == "changed\n"
 
@@ -199,8 +199,8 @@ def test_remove_keeps_commits_that_an_agent_made_off_the_branch(repo: Path) -> N
     refused = remove(made)
     assert not refused
     assert refused.why_not == (
-        f"1 commit(s) are not merged: `git merge {sha}` merges them, "
-        f"`git worktree remove --force {made.path} && git branch -D {made.branch}` deletes them"
+        f"1 commit is not merged: `git merge {sha}` merges it, "
+        f"`git worktree remove --force {made.path} && git branch -D {made.branch}` deletes it"
     )
     assert save_worktree(made, "x") == sha == git(repo, "rev-parse", made.branch), "saving brings them onto it"
     assert made.path.exists()

@@ -143,7 +143,7 @@ class TestCompletion:
 
         world = stage()
         world.play(agent, 4)
-        assert world.state.notes == ("`LOOP_COMPLETE` was refused: 1 tasks are not closed: task-1 (task-1)",)
+        assert world.state.notes == ("`LOOP_COMPLETE` was refused: 1 task is not closed: task-1 (task-1)",)
         left = left.replace('"open"', '"closed"')
         stop = world.play(agent, 5)
         assert stop and stop.outcome is Outcome.SUCCESS, "the finalizer has its event again, and is told why"

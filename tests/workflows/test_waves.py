@@ -116,7 +116,7 @@ def test_work_that_cannot_be_merged_is_resolved_or_left_on_its_branch() -> None:
 def test_where_all_fail_the_run_ends_and_can_continue_with_the_same_wave() -> None:
     world = stage(SETTINGS)
     stop = world.play(lambda world, hat: Turned(end=TurnEnd.FAILED) if hat == "builder" else agent(world, hat))
-    assert stop and stop.outcome is Outcome.FAILED and "all 4 of a wave failed" in stop.reason
+    assert stop and stop.outcome is Outcome.FAILED and "all of a wave failed (4 workers)" in stop.reason
     ended = json.dumps({**json.loads(world.documents[world.rules.state_path]), "ended": True})
     world.state = world.rules.load({world.rules.state_path: ended})
     assert world.state.phase is HatsPhase.WAVE

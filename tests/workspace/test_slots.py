@@ -81,9 +81,9 @@ def test_a_run_an_agent_and_the_machine_have_their_limits(run: Callable[..., Slo
     b = run("b", claude=1)
     assert b.take("k1", "claude (opus)")
     assert not b.take("k2", "claude (opus)")
-    assert b.why_full == "all 1 slots of claude are in use"
+    assert b.why_full == "all slots of claude are in use: 1"
     assert not b.take("k3", "codex")
-    assert b.why_full == "all 4 slots of this machine are in use, by a, b"
+    assert b.why_full == "all slots of this machine are in use: 4, by a, b"
     a.release("k1")
     assert b.take("k3", "codex")
     assert in_use(place) == {"a": 2, "b": 2}

@@ -11,6 +11,11 @@ def count(number: int, noun: str, plural: str = "") -> str:
     return f"{number} {plural or noun + 's'}"
 
 
+def count_are(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun and verb: `1 run is`, `2 runs are`."""
+    return f"{count(number, noun, plural)} {'is' if number == 1 else 'are'}"
+
+
 _CONTROL = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 
 

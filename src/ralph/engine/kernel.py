@@ -38,6 +38,7 @@ from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.prompt import Prompt
 from ralph.core.signals import RESUMED, Signal, SignalType, Stage
+from ralph.core.text import count
 from ralph.core.turns import TurnRequest
 from ralph.engine.jobs import JobResult, Jobs
 from ralph.engine.ledger import Ledger
@@ -441,18 +442,17 @@ def describe_limit(reached: Outcome, limits: Limits, spent: Spent) -> str:
     """The limit that was reached, for the user."""
     match reached:
         case Outcome.LIMIT_ITERATIONS:
-            if limits.iterations == 1:
-                return "the limit of 1 iteration was reached"
-            return f"the limit of {limits.iterations} iterations was reached"
+            return f"the limit of {count(limits.iterations or 0, 'iteration')} was reached"
         case Outcome.LIMIT_TIME:
-            return f"the limit of {(limits.active_seconds or 0) / 60:.3g} minutes of active time was reached"
+            minutes = f"{(limits.active_seconds or 0) / 60:.3g}"
+            return f"the limit of {minutes} {'minute' if minutes == '1' else 'minutes'} of active time was reached"
         case Outcome.LIMIT_COST:
             return f"the cost limit of ${limits.cost:g} was reached"
         case Outcome.COST_UNKNOWN:
             whose = f"the price of {spent.unpriced} is" if spent.unpriced else "an agent used tokens whose price is"
             return f"{whose} not known, so Ralph cannot enforce the limit of ${limits.cost:g}"
         case Outcome.LIMIT_TOKENS:
-            return f"the limit of {limits.tokens} tokens was reached"
+            return f"the limit of {count(limits.tokens or 0, 'token')} was reached"
         case _:
             when = datetime.fromtimestamp(limits.deadline or 0).strftime("%Y-%m-%d %H:%M")
             return f"the deadline has passed ({when})"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ralph.core.events import Commit, WorkCommitted
+from ralph.core.text import count
 from ralph.core.turns import FileStat
 from ralph.git.command import Git, GitError, Repository, commit_tree, disk, list_own_paths, printable
 from ralph.git.history import HEADS, contains, read_head
@@ -275,7 +276,9 @@ def _update_user_index(git: Git, old: str, new: str, *, replace_staged: bool = F
         notices = [f"another version of {printable(path)} is staged: not changed" for path in others]
     if changed and not _write_index(git, format_index_entries(changed)):
         todo = "once it has ended, `git reset -- FILE` makes them clean"
-        return (f"another git process holds the index: `git status` will show {len(changed)} files as changed; {todo}",)
+        return (
+            f"another git process holds the index: `git status` will show {count(len(changed), 'file')} as changed; {todo}",
+        )
     return tuple(notices)
 
 

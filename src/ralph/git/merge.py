@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ralph.core.errors import RalphError
 from ralph.core.events import Landed
+from ralph.core.text import count
 from ralph.git.command import (
     Git,
     GitError,
@@ -197,8 +198,9 @@ def fast_forward(root: Path, branch: str, commit: str, onto: str) -> Landed:
     if busy := find_unfinished(repository):
         return report_unlanded(commit, branch, f"{busy} is in progress", command=merge)
     if dirty := list_uncommitted_files(repository):
-        why, then = f"{len(dirty)} file(s) in your tree have uncommitted changes", "once they are committed or stashed"
-        return report_unlanded(commit, branch, why, command=merge, effect=f"merges it {then}")
+        why = f"{count(len(dirty), 'file')} in your tree {'has' if len(dirty) == 1 else 'have'} uncommitted changes"
+        then = "merges it once they are committed or stashed"
+        return report_unlanded(commit, branch, why, command=merge, effect=then)
     if wants_signatures(git) and _has_unsigned(git, tip, commit):
         return report_unlanded(commit, branch, _UNSIGNED, command=f"{merge} --no-ff -S")
     try:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ralph.core.errors import UsageError
+from ralph.core.text import count, count_are
 from ralph.git.command import Git, GitError, Repository, disk, exclude_paths, find_repository, list_own_paths
 from ralph.git.history import HEADS, PINS
 from ralph.git.tree_index import CACHES
@@ -73,8 +74,8 @@ def ensure_worktree(root: Path, run: str) -> Worktree:
     git, path = Git(repository.top), root.resolve() / WORKTREES / run
     fresh = _make(repository, path, run_branch(run), "HEAD")
     dirty = _count_uncommitted(git) if fresh else 0
-    notices = (f"{dirty} uncommitted change(s) in {repository.top} are not in the worktree",) if dirty else ()
-    return _worktree(repository, root, path, run_branch(run), notices=notices)
+    notice = f"{count_are(dirty, 'uncommitted change')} not in the worktree: see `git status` in {repository.top}"
+    return _worktree(repository, root, path, run_branch(run), notices=(notice,) if dirty else ())
 
 
 def can_have_worktrees(root: Path) -> bool:
@@ -91,8 +92,8 @@ def create_branch(root: Path, run: str) -> tuple[str, str, tuple[str, ...]]:
         git.run("update-ref", position_ref(branch), "HEAD")
         git.run("update-ref", "-m", "ralph: begin", HEADS + branch, "HEAD", "")
     dirty = _count_uncommitted(git)
-    notices = (f"{dirty} uncommitted change(s) in {repository.top} are not part of the run",) if dirty else ()
-    return branch, git.resolve_commit(HEADS + branch), notices
+    notice = f"{count_are(dirty, 'uncommitted change')} not part of the run: see `git status` in {repository.top}"
+    return branch, git.resolve_commit(HEADS + branch), (notice,) if dirty else ()
 
 
 def create_for_task(root: Path, run: str, name: str, start: str) -> Worktree:
@@ -158,7 +159,7 @@ def check_removable(tree: Worktree, *into: str, leaving_out: Sequence[str] = ())
         except UsageError:
             return Removal(f"{tree.path} is no longer a worktree: look at its files, and delete it yourself")
         if tree.branch and (dirty := _count_uncommitted(git, leaving_out)):
-            return Removal(f"{dirty} uncommitted change(s) in {tree.path}")
+            return Removal(f"{count(dirty, 'uncommitted change')} in {tree.path}")
         if changed := changed_submodules(git, Git(_top(tree))):
             return Removal(f"work in the submodule {changed[0]} of {tree.path}")
         tips.append(git.resolve_commit())
@@ -168,8 +169,9 @@ def check_removable(tree: Worktree, *into: str, leaving_out: Sequence[str] = ())
     tip = tree.branch if tips[-1] in branch else tips[-1]
     drop = [f"git worktree remove --force {shlex.quote(str(tree.path))}"] if tree.path.exists() else []
     drop += [f"git branch -D {tree.branch}"] if branch else []
+    them = "it" if ahead == 1 else "them"
     return Removal(
-        f"{ahead} commit(s) are not merged: `git merge {tip}` merges them, `{' && '.join(drop)}` deletes them"
+        f"{count_are(ahead, 'commit')} not merged: `git merge {tip}` merges {them}, `{' && '.join(drop)}` deletes {them}"
     )
 
 

@@ -209,7 +209,7 @@ def _describe_counts(tests: Counts | None) -> str:
     if not tests.failed:
         return ""
     verb = "fails" if tests.failed == 1 else "fail"
-    return f", {tests.failed} of {tests.ran} tests {verb}"
+    return f", {tests.failed} of {count(tests.ran, 'test')} {verb}"
 
 
 def _explain_measure(measure: Measure, value: float | None, exits: str) -> str:
@@ -355,4 +355,4 @@ def _fault(path: str, first: int, last: int, lines: int | None) -> str:
     where = f"{path}:{first}" + (f"-{last}" if last != first else "")
     if lines is None:
         return f"{where}: there is no such file"
-    return "" if 1 <= first <= last <= lines else f"{where}: the file has {lines} lines"
+    return "" if 1 <= first <= last <= lines else f"{where}: the file has {count(lines, 'line')}"

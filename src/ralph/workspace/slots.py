@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ralph.core.codec import from_plain, to_plain
 from ralph.core.errors import StateError
+from ralph.core.text import count
 from ralph.documents.run_record import SlotLimits
 from ralph.store.files import open_regular, storage
 from ralph.store.locks import is_held
@@ -131,14 +132,14 @@ class Slots:
     def _why_not(self, table: Table, mine: list[Use], kind: str) -> str:
         limits = self.limits
         if len(mine) >= limits.run:
-            return f"{len(mine)} of {limits.run} turns of this run are running"
+            return f"{len(mine)} of {count(limits.run, 'turn')} of this run {'is' if len(mine) == 1 else 'are'} running"
         most = limits.agents.get(kind)
         if most is not None and sum(use.agent == kind for use in table.uses) >= most:
-            return f"all {most} slots of {kind} are in use"
+            return f"all slots of {kind} are in use: {most}"
         machine = limits.machine or machine_slots()
         if len(table.uses) >= machine:
             runs = sorted({use.run for use in table.uses})
-            return f"all {machine} slots of this machine are in use, by {', '.join(runs[:5])}"
+            return f"all slots of this machine are in use: {machine}, by {', '.join(runs[:5])}"
         if ahead := self._find_run_ahead(table, len(mine), kind):
             return f"run {ahead} has waited longer and uses fewer slots"
         return ""

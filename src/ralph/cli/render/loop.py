@@ -120,7 +120,9 @@ class LoopRenderer(Renderer):
         lines = [""]
         if self.state.pivot:
             stalled = self.state.progress.stalled
-            lines.append(f"Stuck: {stalled} iterations without progress. Ralph asks the agent for another approach.")
+            lines.append(
+                f"Stuck: {count(stalled, 'iteration')} without progress. Ralph asks the agent for another approach."
+            )
             tried = [f"- {one.action} -> {one.result}" for one in self.state.tried[-_SHOWN:]]
             lines += ["Tried so far:", *tried] if tried else []
         return [*lines, f"Continuing to iteration {self.state.iteration}..."]

@@ -12,7 +12,7 @@ from ralph.core.entries import Record
 from ralph.core.events import RunEnded, TaskChanged, TurnEnded
 from ralph.core.limits import ways_to_go_on
 from ralph.core.outcomes import Outcome
-from ralph.core.text import count
+from ralph.core.text import count, count_are
 from ralph.documents.session.metadata import State, Status
 from ralph.documents.session.reports import parse_report
 from ralph.documents.session.values import parse_timestamp
@@ -244,7 +244,7 @@ def _short_status(state: SessionState) -> str:
 
 def _summary(state: SessionState) -> str:
     done = count_tasks(state)
-    facts = [f"{done['completed']} of {done['total']} tasks are done"]
+    facts = [f"{done['completed']} of {count_are(done['total'], 'task')} done"]
     if done["failed"]:
         facts.append(f"{done['failed']} failed")
     if not state.fault and state.graph.blocked:

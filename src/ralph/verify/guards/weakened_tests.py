@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from ralph.core.checks import Finding, Rule
-from ralph.core.text import regex
+from ralph.core.text import count, regex
 from ralph.verify.changed_files import FileChange, detect_language, find_gained, is_ignored, is_test_path, make_finding
 from ralph.verify.guards.assertions import Assertion, find_all_literals
 from ralph.verify.guards.claims import ClaimKind
@@ -266,7 +266,7 @@ class _Cases:
         if lost and fewer > 0:
             known = [find_all_literals(row) for row in before]
             others = any(not any(find_all_literals(row) & one == one for one in known) for row in now - before)
-            sentence = f"{name} lost {fewer} of its {before.total()} cases, `{lost[0][:80]}` among them."
+            sentence = f"{name} lost {fewer} of its {count(before.total(), 'case')}, `{lost[0][:80]}` among them."
             warn = others and self.work.product_changed
             yield make_finding(Rule.TEST_DELETED, new.path, new.line, sentence, lost[0], warn=warn)
         elif lost and fewer == 0:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ralph.core.checks import Severity
+from ralph.core.text import count
 from ralph.documents.agent.events import topic_matches
 from ralph.documents.hats.definition import COORDINATOR, Hat
 from ralph.workflows.hats.preset_model import Model, PresetFinding
@@ -104,7 +105,7 @@ def _node(model: Model, id: str, findings: Sequence[PresetFinding]) -> Node:
 
 def _hat_lines(hat: Hat) -> tuple[str, ...]:
     facts = [f"{hat.concurrency} at once" if hat.concurrency > 1 else "", "gathers" if hat.gathers else ""]
-    facts += [f"{hat.max_activations} turns at most" if hat.max_activations else ""]
+    facts += [f"{count(hat.max_activations, 'turn')} at most" if hat.max_activations else ""]
     return hat.id, *(fact for fact in facts if fact)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from ralph.core.checks import Severity
 from ralph.core.limits import Limits
+from ralph.core.text import count
 from ralph.documents.agent.events import ACKNOWLEDGED, find_topic_fault, topic_matches
 from ralph.documents.hats.definition import COORDINATOR, Hat, HatsSettings
 from ralph.documents.hats.preset import Preset
@@ -35,10 +36,12 @@ def check_routes(model: Model) -> Iterator[PresetFinding]:
     yield from _dead_ends(model)
     yield from _waves(model)
     if (circle := by_defaults(model)) and model.hats:
+        most = model.settings.max_default_events
+        until = f"until the run asks you, after {count(most, 'turn')} of one hat" if most else "forever"
         yield warning(
             "default-loop",
             ("hats", circle[0], "default_publishes"),
-            f"if no hat publishes anything, {' -> '.join((*circle, circle[0]))} continues forever by default topics alone",
+            f"if no hat publishes anything, {' -> '.join((*circle, circle[0]))} continues by default topics alone, {until}",
             "remove the default of one of them; the coordinator then decides what follows",
             circle[0],
         )

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ralph.core.limits import Limits
 from ralph.core.prompt import count_tokens
+from ralph.core.text import count
 from ralph.documents.agent.events import find_topic_fault, topic_matches
 from ralph.documents.hats.definition import COORDINATOR
 from ralph.documents.hats.reading import Path
@@ -308,13 +309,15 @@ def _limits(model: Model, limits: Limits) -> Iterator[PresetFinding]:
     if not route and not found.open:
         yield _always_stale(model)
         return
-    route_text = f"the shortest path takes {len(route)} turns ({' -> '.join(turn.who for turn in route)})"
+    route_text = f"the shortest path takes {count(len(route), 'turn')} ({' -> '.join(turn.who for turn in route)})"
     if limits.iterations is not None and found.least > limits.iterations:
         todo = f"allow {len(route)} or more"
-        yield error("limit-iterations", _limit(model, "iterations"), f"{limits.iterations} turns: {route_text}", todo)
+        yield error(
+            "limit-iterations", _limit(model, "iterations"), f"{count(limits.iterations, 'turn')}: {route_text}", todo
+        )
     least = sum(count_tokens(hat.instructions) for turn in route if (hat := model.settings.hat(turn.who)))
     if limits.tokens is not None and not found.open and least >= limits.tokens:
-        what = f"{limits.tokens} tokens: the instructions on the shortest path alone need {least}"
+        what = f"{count(limits.tokens, 'token')}: the instructions on the shortest path alone need {least}"
         yield error("limit-tokens", ("limits", "tokens"), what, "allow more")
     if any(hat.max_activations for hat in model.settings.hats):
         bounded = shortest(model)
@@ -341,7 +344,7 @@ def _activations(model: Model, route: Sequence[SearchTurn], route_text: str) -> 
     for id, needed in Counter(turn.who for turn in route).items():
         hat = model.settings.hat(id)
         if hat and hat.max_activations and needed > hat.max_activations:
-            what = f"{id} can have {hat.max_activations} turns, but needs {needed}: {route_text}"
+            what = f"{id} can have {count(hat.max_activations, 'turn')}, but needs {needed}: {route_text}"
             path = ("hats", id, "max_activations")
             yield error("limit-activations", path, what, f"allow {needed} or more", id)
 

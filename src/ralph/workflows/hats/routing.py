@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from ralph.core.checks import Check
 from ralph.core.outcomes import Outcome
+from ralph.core.text import count_are
 from ralph.core.turns import TurnRequest
 from ralph.documents.agent.events import topic_matches
 from ralph.documents.agent.tasks import FAILED, AgentTasks
@@ -76,7 +77,7 @@ class HatsContext:
             reasons.append("the message from the user is not acknowledged (`ralph emit human.guidance.ack`)")
         if self.settings.tasks and (left := tasks.list_unfinished(self.run)):
             named = ", ".join(f"{task.id} ({task.title[:60]})" for task in left[:5])
-            reasons.append(f"{len(left)} tasks are not closed: {named}")
+            reasons.append(f"{count_are(len(left), 'task')} not closed: {named}")
         return reasons
 
     def find_receiver(self, state: HatsState, event: QueuedEvent) -> str:

@@ -31,6 +31,7 @@ from ralph.core.events import (
 )
 from ralph.core.ids import WorkKey, WorkKind
 from ralph.core.outcomes import Outcome
+from ralph.core.text import count
 from ralph.core.turns import TurnEnd
 from ralph.documents.agent.events import render_event
 from ralph.documents.agent.notes import parse_decisions, renumber_decisions
@@ -266,7 +267,7 @@ def _retry_or_fail(context: HatsContext, state: HatsState, ended: TurnEnded, now
     why = result.error or f"the turn ended as {result.end}"
     state = replace(state, failures=failures, notes=(*state.notes, f"the turn before this one failed: {why}"))
     if failures >= context.settings.max_failures:
-        return end_run(state, Outcome.FAILED, f"the agent failed {failures} times in a row: {why}")
+        return end_run(state, Outcome.FAILED, f"the agent failed {count(failures, 'time')} in a row: {why}")
     return choose_next_phase(context, state, now)
 
 
@@ -369,9 +370,11 @@ def choose_next_phase(context: HatsContext, state: HatsState, now: float) -> Hat
     state = state if state.queue else ask_coordinator(context, state, "the queue is empty: find out what is left to do")
     state = _skip_exhausted(context, _reorder_for_gathering(context, state))
     if state.still >= context.stuck_after:
-        return end_run(state, Outcome.STUCK, f"nothing changed in {state.still} turns: no file, no task, no memory")
+        return end_run(
+            state, Outcome.STUCK, f"nothing changed in {count(state.still, 'turn')}: no file, no task, no memory"
+        )
     if state.still * 2 >= context.stuck_after:
-        note = f"Nothing has changed in the last {state.still} turns. Change something, or report what blocks you."
+        note = f"Nothing has changed in the last {count(state.still, 'turn')}. Change something, or report what blocks you."
         state = replace(state, notes=(*state.notes, note))
     return _commit_if_due(context, form_wave(context, state, now) or replace(state, phase=HatsPhase.ACT))
 
@@ -379,11 +382,11 @@ def choose_next_phase(context: HatsContext, state: HatsState, now: float) -> Hat
 def _silent_hat(context: HatsContext, state: HatsState) -> str:
     """The question to the user if a hat published only its default event in too many turns in a row; empty if none did."""
     most = context.settings.max_default_events
-    for id, count in state.defaults.items():
+    for id, in_a_row in state.defaults.items():
         hat = context.settings.hat(id)
-        if hat and most and count >= most:
+        if hat and most and in_a_row >= most:
             default = f"`{hat.default_publishes}` by default"
-            return f"{id} ended its last {count} turns without an event of its own ({default}): what should it do?"
+            return f"{id} ended its last {count(in_a_row, 'turn')} without an event of its own ({default}): what should it do?"
     return ""
 
 

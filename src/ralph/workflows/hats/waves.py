@@ -165,7 +165,8 @@ def _end_wave(context: HatsContext, state: HatsState, hat: Hat) -> HatsState:
         if state.failures >= context.settings.max_failures:
             jobs = tuple(Job(job.event, attempt=job.attempt + 1) for job in wave.jobs)
             state = replace(state, wave=replace(wave, jobs=jobs, deadline=0.0, left=_wave_seconds(context, hat)))
-            why = f"all {len(failed)} of a wave failed, {state.failures} tries in a row: {failed[0].failed}"
+            workers, tries = count(len(failed), "worker"), count(state.failures, "try", "tries")
+            why = f"all of a wave failed ({workers}), {tries} in a row: {failed[0].failed}"
             return end_run(state, Outcome.FAILED, why)
     else:
         state = replace(state, failures=0)

@@ -29,6 +29,7 @@ from ralph.core.events import (
 from ralph.core.ids import BASELINE, WorkKey, WorkKind
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Stage, scope_change
+from ralph.core.text import count
 from ralph.core.turns import INBOX, TurnEnd, TurnRequest, TurnResult, add_stats
 from ralph.workflows.loop import HOME
 from ralph.workflows.loop.learning import (
@@ -315,7 +316,7 @@ class Loop:
             return _finish(state, Outcome.FAILED, f"the agent failed repeatedly: {state.agent_error}")
         if state.unverified >= GIVE_UP_UNVERIFIED:
             return _finish(
-                state, Outcome.UNVERIFIABLE, f"the checks could not be run {state.unverified} times in a row"
+                state, Outcome.UNVERIFIABLE, f"the checks could not be run {count(state.unverified, 'time')} in a row"
             )
         state = replace(state, phase=Phase.ACT, iteration=state.iteration + 1)
         if verdict.unrunnable or not follows_turn or state.agent_error:
@@ -339,7 +340,7 @@ class Loop:
         if not state.pivot or self.settings.on_stuck is OnStuck.CONTINUE:
             return replace(state, pivot=True)
         outcome = Outcome.AWAITING_GUIDANCE if self.settings.on_stuck is OnStuck.ASK else Outcome.STUCK
-        why = f"{progress.stalled} iterations in a row without progress, the last with another approach"
+        why = f"{count(progress.stalled, 'iteration')} in a row without progress, the last with another approach"
         return _finish(state, outcome, why)
 
     def _accept_baseline(self, state: LoopState, verdict: Verdict) -> LoopState:

@@ -311,7 +311,7 @@ def _fail_without_answer(
     minutes = state.guardrails.task_wip_minutes
     why = result.error or "the agent failed in every try"
     if ran_out_of_time:
-        why = f"it ran out of time ({minutes:g} minutes)"
+        why = f"it ran out of time ({minutes:g} {'minute' if minutes == 1 else 'minutes'})"
     text = compose_failed_report(task, state.metadata.iteration, flow.attempt, stamp(now), why[:1].upper() + why[1:])
     state = _file_report(settings, state, task, text).with_task_flow(task, timeouts=flow.timeouts + ran_out_of_time)
     is_child = any(task in children for children in state.metadata.replaced.values())

@@ -8,6 +8,7 @@ from ralph.core.errors import RalphError
 from ralph.core.events import Decision, Do, Promote, Stop
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import ASKED_FOR, Signal, SignalType, Stage
+from ralph.core.text import count
 from ralph.core.turns import TurnResult
 from ralph.documents.session import knowledge, progress
 from ralph.documents.session.layout import ClassicLayout
@@ -210,7 +211,8 @@ def decide_approval(settings: SessionSettings, state: SessionState, now: float) 
         if minutes is not None:
             end = decide_end(settings, state)
             late = (
-                f"nobody approved what was learned within {minutes:g} minutes, so the next iteration decides about it"
+                f"nobody approved what was learned within {minutes:g} {'minute' if minutes == 1 else 'minutes'},"
+                " so the next iteration decides about it"
             )
             return replace(end, reason=f"{end.reason}; {late}")
         what, it = ("1 thing was", "it") if len(found) == 1 else (f"{len(found)} things were", "them")
@@ -266,7 +268,7 @@ def decide_end(settings: SessionSettings, state: SessionState) -> Stop:
     is_green = not settings.layout.shares_tree or not settings.checks or state.flow.passed
     if state.metadata.status == Status.COMPLETED and is_green:
         place = f", {settings.layout.review(review_number(state))}" if settings.layout.reviewer_adds_tasks else ""
-        done = f"the session is complete: {count_tasks(state)['completed']} tasks{place}"
+        done = f"the session is complete: {count(count_tasks(state)['completed'], 'task')}{place}"
         return Stop(Outcome.SUCCESS, "; ".join([done, *describe_deleted_tasks(state)]))
     return Stop(Outcome.AWAITING_FEEDBACK, "; ".join(describe_unfinished(settings, state)))
 
