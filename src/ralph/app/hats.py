@@ -6,15 +6,16 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import ralph.agents
 from ralph.agents import registry
+from ralph.app.preset_findings import PresetWarnings, refuse_broken_preset, shorten_path, with_limits
 from ralph.app.run_options import (
     RunOptions,
     build_agent_selection,
-    build_limits,
     build_record,
     glob_from_root,
     refuse_landing,
@@ -22,49 +23,29 @@ from ralph.app.run_options import (
 from ralph.app.start import NewRun, WorkLocation, start_notices
 from ralph.app.trust import project_items
 from ralph.app.workflows import hats_workflow
-from ralph.core.checks import Check, Severity
+from ralph.core.checks import Check
 from ralph.core.errors import NoCommandError, StateError, UsageError
-from ralph.core.limits import Limits
 from ralph.documents.config import AgentSettings, Config
-from ralph.documents.hats.definition import HatsSettings, WorkSource, find_work_source
+from ralph.documents.hats.definition import HatsSettings, find_work_source
 from ralph.documents.hats.preset import HatKeys, Preset
-from ralph.documents.hats.reading import PresetFiles, SourceLine, build_settings, fill_names
+from ralph.documents.hats.reading import build_settings, fill_names
 from ralph.documents.run_record import AgentSelection, AgentSpec, LoopRunSettings, RunRecord
 from ralph.git.command import find_repository
 from ralph.git.commits import list_uncommitted_files
 from ralph.git.history import HEADS, read_head
 from ralph.git.worktree import can_have_worktrees
 from ralph.store.files import read_limited, remove, to_bytes, write_atomic
-from ralph.store.presets import LoadedPreset, load_preset, parse_layer, read_preset_file
+from ralph.store.presets import LoadedPreset, load_preset, parse_layer
 from ralph.store.runs import Project, RunDir
 from ralph.store.user_state import record_trust
 from ralph.verify.criterion import Criterion, compile_criterion
 from ralph.verify.toolchains import describe_phrases
 from ralph.verify.verifier import hash_inputs
-from ralph.workflows.hats.preset_checks import check_preset
-from ralph.workflows.hats.preset_model import Model, PresetFinding
 from ralph.workflows.hats.state import SHARED as SHARED_FILES
 
 _OTHER_BACKENDS = ("auto", "custom", "kiro-acp")
 _PROMPT_AS_ARGUMENT = ("sh", str(Path(ralph.agents.__file__).with_name("prompt_argument.sh")))
 """Hands standard input to a program as its last argument, or as a file if it is too long for one."""
-
-
-def with_limits(preset: Preset, config: Config) -> Config:
-    """The settings with the limits of the preset. A limit that only the settings have stays."""
-    loop_keys, own = preset.event_loop, config.limits.model_fields_set
-    iterations, seconds, cost = preset.max_iterations, preset.max_runtime, preset.max_cost
-    given: dict[str, Any] = {}
-    if iterations or "max_iterations" in loop_keys.model_fields_set or "iterations" not in own:
-        given["iterations"] = iterations or loop_keys.max_iterations
-    if seconds or "max_runtime_seconds" in loop_keys.model_fields_set or "minutes" not in own:
-        given["minutes"] = (seconds or loop_keys.max_runtime_seconds) / 60
-    if cost or loop_keys.max_cost_usd:
-        given["cost"] = cost or loop_keys.max_cost_usd
-    turn = config.turn
-    if found := preset.adapters.get(preset.cli.backend or "claude"):
-        turn = turn.model_copy(update={"idle_minutes": found.timeout / 60})
-    return config.model_copy(update={"limits": config.limits.model_copy(update=given), "turn": turn})
 
 
 def build_hats_selection(project: Project, preset: Preset, config: Config, options: RunOptions) -> AgentSelection:
@@ -131,54 +112,6 @@ def _custom(program: str, args: tuple[str, ...], preset: Preset) -> tuple[str, .
     return (*_PROMPT_AS_ARGUMENT, *words, *flag)
 
 
-@dataclass(frozen=True)
-class Located:
-    """A finding, with its file and line."""
-
-    finding: PresetFinding
-    place: SourceLine
-
-    def __str__(self) -> str:
-        return f"{shorten_path(str(self.place))}: {self.finding.severity}: {self.finding.what} [{self.finding.code}]"
-
-
-def examine_preset(
-    project: Project, preset: str | None, given: tuple[str, ...]
-) -> tuple[LoadedPreset, Model, list[Located]]:
-    """A preset, its model, and the findings about it."""
-    loaded = load_preset(project.root, given, preset)
-    source = find_work_source("", loaded.preset.core.specs_dir, lambda path: "")
-    hats = build_settings(loaded.preset, source, checks=bool(loaded.preset.event_loop.checks))
-    limits = build_limits("hats", with_limits(loaded.preset, loaded.config), RunOptions())
-    return loaded, Model(loaded.preset, hats), locate_findings(loaded, loaded.preset, hats, limits, given)
-
-
-def locate_findings(
-    loaded: LoadedPreset, preset: Preset, hats: HatsSettings, limits: Limits, given: tuple[str, ...]
-) -> list[Located]:
-    """The findings about a preset, errors first, then in the order of the file. `given` are the keys set by options."""
-    places = PresetFiles(((name, read_preset_file(name)) for name in loaded.files), given, read_preset_file)
-    found = [Located(one, places.of(one.path)) for one in check_preset(preset, hats, limits)]
-    return sorted(found, key=lambda one: (one.finding.severity, one.place.file, one.place.line))
-
-
-def refuse_broken_preset(
-    loaded: LoadedPreset, preset: Preset, hats: HatsSettings, limits: Limits, given: tuple[str, ...]
-) -> list[str]:
-    """The warnings about a preset. Raises an error if its hats cannot finish."""
-    found = locate_findings(loaded, preset, hats, limits, given)
-    if errors := [one for one in found if one.finding.severity is Severity.ERROR]:
-        listing = "\n".join(f"{one}\n    {one.finding.todo}" for one in errors)
-        todo = "correct the preset (`ralph hats check` lists all findings), or start it anyway with --unchecked"
-        raise UsageError(f"the hats cannot finish:\n{listing}", where=", ".join(loaded.files), todo=todo)
-    return [f"{one}; {one.finding.todo}" for one in found]
-
-
-def shorten_path(path: str) -> str:
-    """A path as the user types it in this directory."""
-    return path.removeprefix(f"{Path.cwd()}/")
-
-
 def write_settings(directory: Path, text: str, backend: str | None, *, force: bool) -> Path:
     """Write `ralph.yml` with these settings, and the agent if one is named."""
     path = directory / "ralph.yml"
@@ -242,8 +175,9 @@ def plan_hats(project: Project, request: HatsRequest, options: RunOptions) -> Ne
     hats = build_settings(preset, source, checks=bool(checks))
     apart = options.worktree or (hats.has_waves and can_have_worktrees(project.root))
     refuse_landing(options, on_own_branch=apart)
-    notices = [*loaded.notices, *dict.fromkeys(note for one in compiled for note in one.notes), *left_out]
-    notices += [*_source_notices(source, checks=bool(checks)), *_parallel_notices(hats, apart=apart)]
+    warnings = list(loaded.notices)
+    notices = [*dict.fromkeys(note for one in compiled for note in one.notes), *left_out]
+    notices += [*_source_notices(hats, checks=bool(checks)), *_parallel_notices(hats, apart=apart)]
     why_not = _no_checkpoints(project, snapshots=record.snapshots, in_worktree=apart)
     if hats.checkpoint and why_not:
         hats = replace(hats, checkpoint=0)
@@ -251,7 +185,8 @@ def plan_hats(project: Project, request: HatsRequest, options: RunOptions) -> Ne
     if not request.unchecked:
         # The user chose a limit on iterations knowingly, and `ralph resume` continues after it.
         allowed = replace(record.limits, iterations=None) if options.max_iterations else record.limits
-        notices += refuse_broken_preset(loaded, preset, hats, allowed, request.given)
+        warnings += refuse_broken_preset(loaded, preset, hats, allowed, request.given)
+    shown = PresetWarnings(project, shorten_path(loaded.files[-1]) if loaded.files else "the settings", tuple(warnings))
     patterns = fill_names(preset, source, preset.event_loop.scope)
     scope = tuple(glob_from_root(glob, project.directory) for glob in patterns)
     record = _with_hats(record, hats, checks, scope, project.work_dir, _most_at_once(hats, config, options))
@@ -260,10 +195,10 @@ def plan_hats(project: Project, request: HatsRequest, options: RunOptions) -> Ne
         project=project,
         record=record,
         location=WorkLocation.WORKTREE if apart else WorkLocation.HERE,
-        notices=tuple(notices),
+        notices=(*shown.notices(is_dry_run=options.dry_run), *notices),
         criteria_typed=request.criteria,
         files=tuple(loaded.files),
-        prepare=_become_latest,
+        prepare=partial(_become_latest, shown),
     )
 
 
@@ -311,7 +246,7 @@ def _compile_checks(
             asked.append(compile_text(text))
         except UsageError as error:
             if isinstance(error, NoCommandError) and given and text not in given:
-                left_out.append(f"`{text}` of the preset is ignored, because --check replaces it: {error.what}")
+                left_out.append(f"`{text}` of the preset is ignored, and your --check counts instead: {error.what}")
                 continue
             raise UsageError(error.what, where=where, todo=error.todo.replace("--until", "--check")) from None
     return asked, left_out
@@ -352,8 +287,9 @@ def _look(path: Path) -> str:
     return "file" if path.is_file() else ""
 
 
-def _source_notices(source: WorkSource, *, checks: bool) -> Iterator[str]:
-    yield f"the objective is a {source.kind}: the hats share their documents in {source.documents}"
+def _source_notices(hats: HatsSettings, *, checks: bool) -> Iterator[str]:
+    if hats.documents:
+        yield f"the objective is a {hats.source}: the hats share their documents in {hats.documents}"
     if not checks:
         yield "there are no checks (--check, event_loop.checks): Ralph cannot verify the work, and relies on the hats"
 
@@ -390,11 +326,14 @@ def _no_checkpoints(project: Project, *, snapshots: bool, in_worktree: bool) -> 
     return f"you have uncommitted changes ({', '.join(dirty[:3])})" if dirty else ""
 
 
-def _become_latest(project: Project, run: RunDir) -> Callable[[], None]:
+def _become_latest(warnings: PresetWarnings, project: Project, run: RunDir) -> Callable[[], None]:
     """Make a run the one that tools find; move the scratchpads of earlier runs aside unless one of them is alive.
+
+    The run shows the warnings about its preset, so later runs need not show them.
 
     Returns what undoes it.
     """
+    warnings.remember()
     back, hats = ExitStack(), hats_workflow(run.record(), project.root)
     for name, text in (("current-events", f".ralph/events-{run.id}.jsonl"), ("current-loop-id", run.id)):
         path = project.root / ".ralph" / name

@@ -1,6 +1,7 @@
 """`ralph.yml`: the project's own settings. Options on the command line win over it."""
 
 import difflib
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -363,6 +364,16 @@ def read_yaml(text: str, name: str) -> YamlDocument:
         raise UsageError(error.what, where=where) from error
 
 
+@dataclass(frozen=True)
+class KeyFault:
+    """A key whose value is invalid."""
+
+    file: str
+    line: int
+    path: tuple[str, ...]
+    what: str
+
+
 def validate_keys(
     model: type[M],
     values: dict[str, Any],
@@ -370,21 +381,41 @@ def validate_keys(
     name: str,
     *,
     unknown: list[str] | None = None,
+    invalid: list[KeyFault] | None = None,
     manual: str = "docs/reference.md",
 ) -> M:
-    """The values of a file as a model. Unknown keys are faults, unless `unknown` is a list: it gets a sentence for each."""
+    """The values of a file as a model.
+
+    Unknown keys are faults, unless `unknown` is a list: it gets a sentence for each. Faults are an error, unless `invalid` is
+    a list: it gets them, and the model does without these keys.
+    """
     try:
         return model.model_validate(values)
     except ValidationError as error:
         errors = error.errors()
     extra = [one for one in errors if one["type"] == "extra_forbidden"] if unknown is not None else []
     faults = [one for one in errors if one not in extra]
+    known_lines = {fault["loc"]: document.line_of([str(part) for part in fault["loc"]]) for fault in faults}
+    if invalid is not None and faults and () not in known_lines:
+        invalid += [KeyFault(name, known_lines[one["loc"]], _plain_path(one), _explain_fault(one)) for one in faults]
+        left = _without(values, {_drop_indexes(fault["loc"]) for fault in faults})
+        return validate_keys(model, left, document, name, unknown=unknown, invalid=invalid, manual=manual)
     if unknown is None or faults:
         what = "\n".join(_describe_fault(fault, document, model) for fault in faults)
         raise UsageError(what, where=name, todo=f"correct the file; {manual} lists the keys")
     unknown += [f"{name}, {_describe_fault(fault, document, model)}" for fault in extra]
     known = _without(values, {fault["loc"] for fault in extra})
-    return validate_keys(model, known, document, name, unknown=unknown, manual=manual)
+    return validate_keys(model, known, document, name, unknown=unknown, invalid=invalid, manual=manual)
+
+
+def _plain_path(fault: Any) -> tuple[str, ...]:
+    return tuple(str(part) for part in fault["loc"])
+
+
+def _drop_indexes(path: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """The path of the list that an entry is in; a path without lists is itself."""
+    first = next((at for at, part in enumerate(path) if isinstance(part, int)), len(path))
+    return path[:first]
 
 
 def _without(data: Any, paths: set[tuple[int | str, ...]], at: tuple[int | str, ...] = ()) -> Any:
@@ -399,12 +430,16 @@ def _without(data: Any, paths: set[tuple[int | str, ...]], at: tuple[int | str, 
 def _describe_fault(fault: Any, document: YamlDocument, model: type[BaseModel]) -> str:
     path = [str(part) for part in fault["loc"]]
     where = f"line {document.line_of(path)}" + (f": `{'.'.join(path)}`" if path else "")
-    if fault["type"] in ("model_type", "dict_type"):
-        return f"{where}: it must hold `key: value` lines"
     if fault["type"] != "extra_forbidden":
-        return f"{where}: {fault['msg'].removeprefix('Value error, ')}"
+        return f"{where}: {_explain_fault(fault)}"
     near = difflib.get_close_matches(path[-1], _known_keys(path[:-1], model), 1)
     return f"{where} is not a setting" + (f"; did you mean `{near[0]}`?" if near else "")
+
+
+def _explain_fault(fault: Any) -> str:
+    if fault["type"] in ("model_type", "dict_type"):
+        return "it must hold `key: value` lines"
+    return str(fault["msg"]).removeprefix("Value error, ")
 
 
 def _known_keys(path: list[str], top: type[BaseModel]) -> list[str]:

@@ -9,12 +9,14 @@ from importlib import resources
 from pathlib import Path
 
 from ralph.core.errors import UsageError
-from ralph.documents.config import SIZE_LIMIT, Config
+from ralph.documents.config import SIZE_LIMIT, Config, KeyFault
 from ralph.documents.hats.preset import Preset
 from ralph.documents.hats.reading import (
     Layer,
     PresetFiles,
+    SourceLine,
     find_faults,
+    find_hats_without_triggers,
     list_notices,
     merge_layers,
     read_layer,
@@ -48,10 +50,11 @@ def load_preset(root: Path, options: Sequence[str], hats: str | None) -> LoadedP
     homes = (Path("~/.ralph/config.yml").expanduser(), _user_home() / "ralph.yml", root / "ralph.yml")
     usual = [path for path in homes if path.is_file()]
     warnings: list[str] = []
-    read = {str(path): _read_layer(str(path), path, warnings) for path in usual}
+    invalid: list[KeyFault] = []
+    read = {str(path): _read_layer(str(path), path, warnings, invalid) for path in usual}
     for source in (*named, *([] if hats is None else [hats])):
-        name, layer = _find_layer(root, source, warnings)
-        if source == hats and not layer.get("hats"):
+        name, layer = _find_layer(root, source, warnings, invalid)
+        if source == hats and not layer.get("hats") and not invalid:
             warnings.append(f"{source} has no hats; Ralph uses the hats of the other files, if any")
         read[name] = layer
     layers = [read_override(one, "-c", warnings) for one in overrides]
@@ -59,7 +62,7 @@ def load_preset(root: Path, options: Sequence[str], hats: str | None) -> LoadedP
     layers += [read_override(one, "RALPH_SET", warnings) for one in from_environment]
     _refuse_unknown_hats(merge_layers([*read.values()]).get("hats", {}), layers)
     preset, config = split_layer(merge_layers([*read.values()], layers))
-    _refuse_faults(preset, tuple(read), overrides)
+    _refuse_faults(preset, tuple(read), overrides, invalid)
     return LoadedPreset(preset, config, tuple(dict.fromkeys((*warnings, *list_notices(preset)))), tuple(read))
 
 
@@ -69,14 +72,27 @@ def read_preset_file(name: str) -> str:
     return _read_text(path) if path.is_file() else read_shipped(name.removeprefix(BUILTIN))
 
 
-def _refuse_faults(preset: Preset, files: Sequence[str], overrides: Sequence[str]) -> None:
-    """Raise one error with all faults of a preset, each with its line."""
+def _refuse_faults(preset: Preset, files: Sequence[str], overrides: Sequence[str], invalid: Sequence[KeyFault]) -> None:
+    """Raise one error with all faults of a preset, each with its line: invalid values, and keys that contradict others."""
     faults = list(find_faults(preset))
-    if not faults:
+    if not faults and not invalid:
         return
+    faults += find_hats_without_triggers(preset)
     sources = PresetFiles(((name, read_preset_file(name)) for name in files), overrides, read_preset_file)
-    lines = [f"{sources.of(path)}: `{'.'.join(path)}`: {what}" for path, what in faults]
-    raise UsageError("\n".join(lines), todo="correct these keys; docs/hats.md describes each")
+    found = [(SourceLine(fault.file, fault.line), fault.path, fault.what) for fault in invalid]
+    found += [(sources.of(path), path, what) for path, what in faults if not _follows_from(path, invalid)]
+    found.sort(key=lambda one: (one[0].file, one[0].line))
+    lines = [f"{place}: `{'.'.join(path)}`: {what}" for place, path, what in found]
+    raise UsageError(
+        "\n".join(lines), todo="correct these keys; docs/reference.md lists all, docs/hats.md describes them"
+    )
+
+
+def _follows_from(path: Sequence[str], invalid: Sequence[KeyFault]) -> bool:
+    """Whether a key only seems to be missing, because its invalid value was left out."""
+    left_out = [fault.path for fault in invalid]
+    all_hats = path[-1] == "starting_hat" and ("hats",) in left_out
+    return all_hats or any(one[: len(path)] == tuple(path) for one in left_out)
 
 
 def _refuse_unknown_hats(known: Layer, overrides: Sequence[Layer]) -> None:
@@ -121,9 +137,9 @@ class NamedPreset:
         """The file's text."""
         return read_shipped(self.name) if self.path is None else _read_text(self.path)
 
-    def layer(self, warnings: list[str]) -> Layer:
-        """Its keys."""
-        return _read_layer(str(self.path or f"{BUILTIN}{self.name}"), self.path, warnings)
+    def layer(self, warnings: list[str], invalid: list[KeyFault] | None = None) -> Layer:
+        """Its keys. Invalid values are an error, unless `invalid` is a list that collects them."""
+        return _read_layer(str(self.path or f"{BUILTIN}{self.name}"), self.path, warnings, invalid)
 
 
 def presets(root: Path) -> list[NamedPreset]:
@@ -169,27 +185,27 @@ def _user_home() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "ralph"
 
 
-def _find_layer(root: Path, source: str, warnings: list[str]) -> tuple[str, Layer]:
+def _find_layer(root: Path, source: str, warnings: list[str], invalid: list[KeyFault]) -> tuple[str, Layer]:
     """The name and the keys of a preset, by its path or its name. A file wins over a preset of the same name."""
     if source.startswith(("http:", "https:")):
         raise UsageError(f"{source} cannot be downloaded", todo="save it as a file, read it, and name the file")
     found = find_preset(root, source)
     if found.origin == "file":
-        return source, found.layer(warnings)
+        return source, found.layer(warnings, invalid)
     if found.path and found.name in list_shipped():
         warnings.append(f"{source} is {found.path}; {BUILTIN}{source} is the one that Ralph ships")
-    return (str(found.path) if found.path else source), found.layer(warnings)
+    return (str(found.path) if found.path else source), found.layer(warnings, invalid)
 
 
-def _read_layer(name: str, path: Path | None, warnings: list[str]) -> Layer:
+def _read_layer(name: str, path: Path | None, warnings: list[str], invalid: list[KeyFault] | None = None) -> Layer:
     if path is None:
-        return read_layer(read_shipped(name.removeprefix(BUILTIN)), name, warnings, _refuse_import)
-    return parse_layer(_read_text(path), path, warnings)
+        return read_layer(read_shipped(name.removeprefix(BUILTIN)), name, warnings, _refuse_import, invalid)
+    return parse_layer(_read_text(path), path, warnings, invalid)
 
 
-def parse_layer(text: str, path: Path, warnings: list[str]) -> Layer:
+def parse_layer(text: str, path: Path, warnings: list[str], invalid: list[KeyFault] | None = None) -> Layer:
     """The keys of a text that is, or would be, at a path. It imports files relative to that path."""
-    return read_layer(text, str(path), warnings, lambda other: _read_text(path.parent / other))
+    return read_layer(text, str(path), warnings, lambda other: _read_text(path.parent / other), invalid)
 
 
 def _read_text(path: Path) -> str:

@@ -175,14 +175,13 @@ def find_work_source(objective: str, specs_dir: str, look: Callable[[str], str],
     """
     for word in objective.split():
         path = word.strip(_STRIP).rstrip("./")
-        if not path or path.startswith(("/", "~")) or ".." in path.split("/"):
-            continue
         if _names_a_task_file(path):
             if look(path) != "file":
                 raise UsageError("the objective names this task file, and it does not exist", where=path, todo=_TODO)
             name = _make_name(path.rpartition("/")[2].removesuffix(TASK_FILE), path, preset)
             return WorkSource("single task file", name, _documents_directory(specs_dir, name))
-        if "/" in path and look(path) == "directory":
+        is_outside = path.startswith(("/", "~")) or ".." in path.split("/")
+        if "/" in path and not is_outside and look(path) == "directory":
             return WorkSource("directory of a plan", _make_name(path.rpartition("/")[2], path, preset), f"{path}/")
     name = _make_name(objective, objective, preset)
     return WorkSource("rough description", name, _documents_directory(specs_dir, name))

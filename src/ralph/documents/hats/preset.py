@@ -137,6 +137,12 @@ class EventLoop(SettingsSection):
         return self
 
 
+PROMPT_KEYS = (
+    "Only for `backend: custom` and `backend: {command: ...}`; other agents get their prompt as their adapter passes it"
+)
+"""For whom `prompt_mode` and `prompt_flag` hold. The notice of a run and the docs use the same words."""
+
+
 class Backend(SettingsSection):
     """Who does the turns."""
 
@@ -161,9 +167,11 @@ class Cli(SettingsSection):
     model: str = Field(default="", description="model")
     prompt_mode: Literal["arg", "stdin"] = Field(
         default="arg",
-        description="how a `custom` program gets its prompt; for other agents their adapter decides",
+        description="how a program of yours gets its prompt, as its last argument or on standard input. " + PROMPT_KEYS,
     )
-    prompt_flag: str = Field(default="", description="option before the prompt of a `custom` program")
+    prompt_flag: str = Field(
+        default="", description="option before the prompt, with `prompt_mode: arg`. " + PROMPT_KEYS
+    )
 
 
 class Core(SettingsSection):

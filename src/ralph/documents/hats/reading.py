@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from ralph.core.errors import UsageError
-from ralph.documents.config import HATS, Config, read_yaml, validate_keys
+from ralph.documents.config import HATS, Config, KeyFault, read_yaml, validate_keys
 from ralph.documents.hats.definition import Hat, HatsSettings, MemoryUse, Topic, WorkSource
-from ralph.documents.hats.preset import NO_EFFECT, HatKeys, NoEffect, Preset
+from ralph.documents.hats.preset import NO_EFFECT, PROMPT_KEYS, HatKeys, NoEffect, Preset
 from ralph.documents.yaml_codec import YamlDocument
 
 Path = tuple[str, ...]
@@ -88,7 +88,8 @@ _SECOND = re.compile(r":\s+(?:\"[^\"]*\"|'[^']*'|[^\s\"'#]+)\s+(\w+):\s")
 _EVIDENCE = {"build.done": "build.blocked", "review.done": "review.blocked", "verify.passed": "verify.failed"}
 """Topics that claim that the work is good, and what is published where the checks say that it is not."""
 _PLAIN = re.compile(r"[\w./-]+")
-_ENGINE = ("task.start", "task.resume")
+_STARTING = "task.start"
+_ENGINE = (_STARTING, "task.resume")
 _INSIDE = {
     key: frozenset(field.annotation.model_fields)
     for key, field in Preset.model_fields.items()
@@ -97,8 +98,17 @@ _INSIDE = {
 """The keys of each section."""
 
 
-def read_layer(text: str, name: str, warnings: list[str], fetch: Callable[[str], str]) -> Layer:
-    """The keys of one file; unknown ones are warned of with the nearest known. `fetch` reads the files of imported hats."""
+def read_layer(
+    text: str,
+    name: str,
+    warnings: list[str],
+    fetch: Callable[[str], str],
+    invalid: list[KeyFault] | None = None,
+) -> Layer:
+    """The keys of one file; unknown ones are warned of with the nearest known. `fetch` reads the files of imported hats.
+
+    Invalid values are an error, unless `invalid` is a list that collects them.
+    """
     _refuse_flat(text, name)
     document = read_yaml(text, name)
     data = dict(document.data)
@@ -107,7 +117,7 @@ def read_layer(text: str, name: str, warnings: list[str], fetch: Callable[[str],
             id: _import_hat(hat, f"{name}, line {document.line_of(('hats', id, 'import'))}", warnings, fetch)
             for id, hat in hats.items()
         }
-    return _validate_layer(data, document, name, warnings, may_be_unknown=True)
+    return _validate_layer(data, document, name, warnings, may_be_unknown=True, invalid=invalid)
 
 
 def read_override(text: str, where: str, warnings: list[str]) -> Layer:
@@ -139,9 +149,18 @@ def split_layer(layer: Layer) -> tuple[Preset, Config]:
 
 
 def list_notices(preset: Preset) -> Iterator[str]:
-    """What is set and means something else here."""
-    if preset.cli.prompt_mode == "stdin" and preset.cli.backend not in ("", "custom"):
-        yield f"`cli.prompt_mode`: {preset.cli.backend} gets its prompt as its adapter passes it"
+    """What is set to an unusual value and has no effect on the agent that the preset names."""
+    keys = [
+        f"`cli.{key}`"
+        for key, usual in (("prompt_mode", "arg"), ("prompt_flag", ""))
+        if getattr(preset.cli, key) != usual
+    ]
+    programs = preset.cli.backend == "custom" or any(
+        hat.backend and hat.backend.command for hat in preset.hats.values()
+    )
+    if keys and preset.cli.backend and not programs:
+        verb = "has" if len(keys) == 1 else "have"
+        yield f"{' and '.join(keys)} {verb} no effect here. {PROMPT_KEYS}"
 
 
 def find_faults(preset: Preset) -> Iterator[tuple[Path, str]]:
@@ -155,8 +174,7 @@ def find_faults(preset: Preset) -> Iterator[tuple[Path, str]]:
         for topic in hat.triggers:
             path = ("hats", id, "triggers", topic)
             if topic in _ENGINE:
-                todo = f"set `event_loop.starting_event` to a topic of your own, and let {id} receive that"
-                yield path, f"`{topic}` always goes to the coordinator; {todo}"
+                yield path, f"`{topic}` always goes to the coordinator; {_advise_on_engine_topic(preset, id, topic)}"
             if topic in taken:
                 yield path, f"`{topic}` already triggers {taken[topic]}; only one hat can receive an event"
             taken[topic] = id
@@ -168,6 +186,22 @@ def find_faults(preset: Preset) -> Iterator[tuple[Path, str]]:
         yield ("cli", "command"), "it is missing: `backend: custom` needs the program"
     if preset.event_loop.starting_hat and preset.event_loop.starting_hat not in preset.hats:
         yield ("event_loop", "starting_hat"), f"there is no hat {preset.event_loop.starting_hat}"
+
+
+def find_hats_without_triggers(preset: Preset) -> Iterator[tuple[Path, str]]:
+    """The hats that receive nothing."""
+    for id, hat in preset.hats.items():
+        if not hat.triggers:
+            yield ("hats", id, "triggers"), f"{id} receives nothing, so it never gets a turn; add `triggers`"
+
+
+def _advise_on_engine_topic(preset: Preset, hat: str, topic: str) -> str:
+    """What to write instead of a topic of the engine as a trigger."""
+    if topic != _STARTING:
+        return "remove it, and let a hat publish a topic that leads here"
+    if start := preset.event_loop.starting_event:
+        return f"the run begins with `{start}` (`event_loop.starting_event`): if {hat} should begin, write that here"
+    return f"if {hat} should begin, write `work.start` here, and `starting_event: work.start` under `event_loop:`"
 
 
 def build_settings(preset: Preset, source: WorkSource, *, checks: bool) -> HatsSettings:
@@ -273,7 +307,13 @@ def _names(preset: Preset, source: WorkSource) -> dict[str, str]:
 
 
 def _validate_layer(
-    data: Layer, document: YamlDocument, name: str, warnings: list[str], *, may_be_unknown: bool
+    data: Layer,
+    document: YamlDocument,
+    name: str,
+    warnings: list[str],
+    *,
+    may_be_unknown: bool,
+    invalid: list[KeyFault] | None = None,
 ) -> Layer:
     """The keys that are set and do something, validated; unknown ones are warned of, or are an error."""
     layer: Layer = {}
@@ -281,7 +321,7 @@ def _validate_layer(
     unknown = warnings if may_be_unknown else None
     for model, own in ((Preset, True), (Config, False)):
         values = {key: value for key, value in useful.items() if (key in HATS) is own and not (own and value is None)}
-        layer |= validate_keys(model, values, document, name, unknown=unknown).model_dump(
+        layer |= validate_keys(model, values, document, name, unknown=unknown, invalid=invalid).model_dump(
             exclude_unset=True, by_alias=True
         )
     return layer
