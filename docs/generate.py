@@ -122,7 +122,9 @@ def preset_page(name: str) -> str:
     green = [topic for topic, rule in preset.events.items() if rule.evidence is True]
     facts = [f"- Before the run counts as done: {'; '.join(loop.checks)}. Each `--check` is added to these."]
     if "tests pass" in loop.checks:
-        facts += ["- If Ralph finds no tests in your repository, `tests pass` is ignored, and you must give a `--check`."]
+        facts += [
+            "- If Ralph finds no tests in your repository, `tests pass` is ignored, and you must give a `--check`."
+        ]
     facts += [f"- A hat must publish, not as a default: {', '.join(f'`{topic}`' for topic in loop.required_events)}."]
     facts += [f"- Counts only if the checks fail: {', '.join(f'`{topic}`' for topic in red)}."] if red else []
     facts += [f"- Counts only if the checks pass: {', '.join(f'`{topic}`' for topic in green)}."] if green else []

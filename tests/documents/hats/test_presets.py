@@ -217,7 +217,10 @@ class TestWarnings:
             ),
             ("hats: {a: {concurrency: 2, aggregate: {}}}", "cannot have both `concurrency` and `aggregate`"),
             ("hats: {a: {triggers: [x.y]}, b: {triggers: [x.y]}}", "`x.y` already triggers a"),
-            ("hats: {a: {triggers: [task.start]}}", "always goes to the coordinator; if a should begin, write `work.start` here"),
+            (
+                "hats: {a: {triggers: [task.start]}}",
+                "always goes to the coordinator; if a should begin, write `work.start` here",
+            ),
             ("cli: {backend: custom}", "`cli.command`: it is missing"),
             ("event_loop: {starting_hat: nobody}", "there is no hat nobody"),
         ],
