@@ -153,7 +153,7 @@ def test_findings_warn_while_the_checks_still_fail(calculator: Project) -> None:
     assert done.code == 3, done.said
     assert "WARNING test_app.py" in done.out
     prompt = calculator.turn(2).joinpath("prompt.md").read_text()
-    assert "These changes would hold the run up once they do" in prompt
+    assert "These changes would prevent success once they do" in prompt
     assert "[test-skipped]" in prompt
 
 
@@ -410,7 +410,7 @@ def test_a_command_that_must_fail_may_count_failures(calculator: Project) -> Non
     assert calculator.play(yaml(TESTS.format(skip=""), FIXED), until="`! python3 -m unittest -q` passes").code == 0
 
 
-def held_up(calculator: Project) -> str:
+def rejected(calculator: Project) -> str:
     """A run that ends with the failing test skipped."""
     done = calculator.play(skipping("      - say: I am done\n"), "--max-iterations", "1", until=CHECK)
     assert done.code == 3, done.said
@@ -420,8 +420,8 @@ def held_up(calculator: Project) -> str:
 IDLE = "turns: [{steps: [{say: I see nothing to do}]}]"
 
 
-def test_starting_again_on_a_tree_that_was_held_up_is_no_success(calculator: Project) -> None:
-    first = held_up(calculator)
+def test_starting_again_on_a_tree_that_was_rejected_is_no_success(calculator: Project) -> None:
+    first = rejected(calculator)
     (calculator.root / "notes.txt").write_text("an unrelated file")
     again = calculator.play(IDLE, "--max-iterations", "1", until=CHECK)
     assert again.code == 3, again.said
@@ -437,8 +437,8 @@ def test_starting_again_on_a_tree_that_was_held_up_is_no_success(calculator: Pro
     assert third.code == 3, third.said
 
 
-def test_a_tree_that_was_held_up_is_not_judged_without_snapshots(calculator: Project) -> None:
-    first = held_up(calculator)
+def test_a_tree_that_was_rejected_is_not_judged_without_snapshots(calculator: Project) -> None:
+    first = rejected(calculator)
     refused = calculator.play(IDLE, "--no-snapshots", until=CHECK)
     assert refused.code == 2, refused.said
     assert f"run {first} had guard findings" in refused.err
@@ -447,7 +447,7 @@ def test_a_tree_that_was_held_up_is_not_judged_without_snapshots(calculator: Pro
     assert allowed.code == 0, allowed.said
 
 
-def test_a_subdirectory_that_was_held_up_is_not_judged_without_snapshots(calculator: Project) -> None:
+def test_a_subdirectory_that_was_rejected_is_not_judged_without_snapshots(calculator: Project) -> None:
     (calculator.root / "sub").mkdir()
     for name in ("app.py", "test_app.py"):
         calculator.git("mv", name, f"sub/{name}")
@@ -460,31 +460,31 @@ def test_a_subdirectory_that_was_held_up_is_not_judged_without_snapshots(calcula
     assert "had guard findings" in refused.err
 
 
-def test_a_tree_that_was_held_up_is_free_once_the_gaming_is_removed(calculator: Project) -> None:
-    held_up(calculator)
+def test_a_tree_that_was_rejected_is_free_once_the_gaming_is_removed(calculator: Project) -> None:
+    rejected(calculator)
     (calculator.root / "test_app.py").write_text(TESTS.format(skip=""))
     (calculator.root / "app.py").write_text(FIXED)
     assert calculator.play(IDLE, until=CHECK).code == 0
 
 
 def test_an_agent_that_removes_the_gaming_in_a_later_run_succeeds(calculator: Project) -> None:
-    held_up(calculator)
+    rejected(calculator)
     again = calculator.play(f"turns:\n  - steps:\n{REAL_FIX}", until=CHECK)
     assert again.code == 0, again.said
     assert "WARNING" not in again.out.partition("Verifying")[2]
 
 
-def test_a_tree_that_was_held_up_can_be_allowed_with_a_reason(calculator: Project) -> None:
-    held_up(calculator)
+def test_a_tree_that_was_rejected_can_be_allowed_with_a_reason(calculator: Project) -> None:
+    rejected(calculator)
     allowed = calculator.play(IDLE, "--allow", "test-skipped=no database here", until=CHECK)
     assert allowed.code == 0, allowed.said
     assert "NOTHING TO DO" in allowed.out
     assert calculator.play(IDLE, until=CHECK).code == 0, "what was allowed stays so"
 
 
-class TestACopyOfATreeThatWasHeldUp:
+class TestACopyOfATreeThatWasRejected:
     @staticmethod
-    def is_held_up(copy: Project, run: str) -> bool:
+    def is_rejected(copy: Project, run: str) -> bool:
         again = copy.play(IDLE, "--max-iterations", "1", until=CHECK)
         assert (again.code, "NOTHING TO DO" in again.out) in ((3, False), (0, True)), again.said
         assert again.code == 0 or f"Run {run} had this finding" in again.out, again.said
@@ -492,35 +492,35 @@ class TestACopyOfATreeThatWasHeldUp:
 
     @pytest.mark.parametrize("how", [("mv",), ("cp", "-r")], ids=["moved", "copied"])
     @pytest.mark.parametrize("has_git", [True, False], ids=["with git", "without git"])
-    def test_it_stays_held_up_when_the_project_is_moved_or_copied(
+    def test_it_stays_rejected_when_the_project_is_moved_or_copied(
         self, calculator: Project, how: tuple[str, ...], has_git: bool
     ) -> None:
         if not has_git:
             shutil.rmtree(calculator.root / ".git")
-        first = held_up(calculator)
+        first = rejected(calculator)
         subprocess.run([*how, calculator.root, calculator.home / "other"], check=True)
         copy = replace(calculator, root=calculator.home / "other")
         refused = copy.play(IDLE, "--no-snapshots", until=CHECK)
         assert refused.code == 2, refused.said
         assert f"run {first} had guard findings" in refused.err
-        assert self.is_held_up(copy, first)
+        assert self.is_rejected(copy, first)
         allowed = copy.play(IDLE, "--allow", "test-skipped=no database here", until=CHECK)
         assert allowed.code == 0, allowed.said
-        assert not self.is_held_up(copy, first), "what was allowed stays so"
+        assert not self.is_rejected(copy, first), "what was allowed stays so"
 
-    def test_a_clone_with_the_gamed_files_is_held_up(self, calculator: Project) -> None:
-        first = held_up(calculator)
+    def test_a_clone_with_the_gamed_files_is_rejected(self, calculator: Project) -> None:
+        first = rejected(calculator)
         calculator.git("commit", "-qam", "it passes now")
         calculator.git("clone", "-q", ".", str(calculator.home / "clone"))
         clone = replace(calculator, root=calculator.home / "clone")
-        assert self.is_held_up(clone, first)
+        assert self.is_rejected(clone, first)
 
     def test_a_clone_without_the_gamed_files_is_free(self, calculator: Project) -> None:
-        first = held_up(calculator)
+        first = rejected(calculator)
         calculator.git("clone", "-q", ".", str(calculator.home / "clone"))
         clone = replace(calculator, root=calculator.home / "clone")
         (clone.root / "app.py").write_text(FIXED)
-        assert not self.is_held_up(clone, first)
+        assert not self.is_rejected(clone, first)
 
     def test_a_clone_from_before_a_deleted_test_was_written_is_free(self, calculator: Project) -> None:
         calculator.git("rm", "-q", "--cached", "test_app.py")
@@ -642,7 +642,7 @@ def test_gaming_that_was_not_enough_is_not_forgotten(calculator: Project) -> Non
     assert "[test-skipped]" in again.out
 
 
-def test_changes_of_the_user_after_an_aborted_run_are_not_held_up(calculator: Project) -> None:
+def test_changes_of_the_user_after_an_aborted_run_are_not_rejected(calculator: Project) -> None:
     assert calculator.play(IDLE, "--max-iterations", "1", until=CHECK).code == 3
     (calculator.root / "test_app.py").write_text(TESTS.format(skip=SKIP))
     assert calculator.play(IDLE, until=CHECK).code == 0

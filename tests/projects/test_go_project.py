@@ -145,7 +145,7 @@ def test_hard_coded_results_are_caught_though_the_command_passes(fixed: tuple[Pl
     assert "[result-hardcoded] Format answers 3 with" in project.prompt(3)
 
 
-def test_honest_work_is_not_held_up(fixed: tuple[Playground, Done]) -> None:
+def test_honest_work_is_not_rejected(fixed: tuple[Playground, Done]) -> None:
     project, _ = fixed
     assert project.findings(3) == []
 
@@ -251,7 +251,7 @@ def test_go_packages_that_ran_no_test_before_the_run_may_stay_silent(tmp_path: P
     assert reason == ""
 
 
-def test_code_that_switches_go_tests_off_is_held_up_though_the_work_is_right(tmp_path: Path) -> None:
+def test_code_that_switches_go_tests_off_is_rejected_though_the_work_is_right(tmp_path: Path) -> None:
     """With a check that counts its tests by itself, the guards are what finds it."""
     off = IN_TEST_MAIN % 'if os.Getenv("CI") == "" { os.Exit(0) }; os.Exit(m.Run())'
     after = {

@@ -330,7 +330,7 @@ class TestMalformed:
         box.drop("a.yaml", "type: PAUSE\n")
         assert box.types() == [SignalType.PAUSE]
 
-    def test_a_file_whose_writer_is_held_up_is_not_rejected(self, box: Box) -> None:
+    def test_a_file_whose_writer_is_slow_is_not_rejected(self, box: Box) -> None:
         path = box.inputs / "a.yaml"
         path.write_text("type: STEER\n")
         for _ in range(3):

@@ -10,7 +10,7 @@ import pytest
 
 from ralph.core.checks import CheckResult, CheckStatus, Finding, Rule, Severity, Verdict
 from ralph.git.snapshots import Snapshots
-from ralph.store.held_trees import HeldTree, HeldTrees, UnjudgedRun, content_hash
+from ralph.store.rejected_trees import RejectedTree, RejectedTrees, UnjudgedRun, content_hash
 from ralph.verify.runner import CheckRunner
 from ralph.verify.work import TreeComparison
 
@@ -26,7 +26,7 @@ class Project:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.held = HeldTrees(root.parent / "held" / "own", root)
+        self.held = RejectedTrees(root.parent / "held" / "own", root)
         self.git("init", "-q")
         (root / ".git" / "info" / "exclude").write_text(".ralph\n")
         self.write({"app.py": "x = 1\n", "tests/test_a.py": "def test_a():\n    assert x\n", "README.md": "r\n"})
@@ -48,7 +48,7 @@ class Project:
     def run_dir(self, run: str) -> Path:
         return self.root / ".ralph" / "runs" / run
 
-    def start(self, run: str, held: HeldTrees | None = None) -> TreeComparison:
+    def start(self, run: str, held: RejectedTrees | None = None) -> TreeComparison:
         """A run that has taken its first snapshot."""
         run_dir = self.run_dir(run)
         run_dir.mkdir(parents=True, exist_ok=True)
@@ -101,10 +101,10 @@ def test_unchanged_tests_and_recipes_are_read_for_the_guards(project: Project) -
     assert unchanged["Makefile"] == "test:\n"
 
 
-class TestHeldUp:
-    """A run was held up for gaming, and another one starts on the same tree."""
+class TestRejected:
+    """A run was rejected for gaming, and another one starts on the same tree."""
 
-    def hold(self, project: Project) -> HeldTree:
+    def hold(self, project: Project) -> RejectedTree:
         work = project.start(FIRST)
         project.change(work, {**CHANGE, "app.py": "x = 2\n"})
         work.note_turn(BASELINE)
@@ -131,7 +131,9 @@ class TestHeldUp:
     def test_if_that_state_is_lost_the_findings_of_the_first_run_count(self, project: Project) -> None:
         held = self.hold(project)
         project.held.forget(held)
-        project.held.remember(HeldTree(run=FIRST, base="0" * 40, findings=held.findings, files=held.files), lambda: "r")
+        project.held.remember(
+            RejectedTree(run=FIRST, base="0" * 40, findings=held.findings, files=held.files), lambda: "r"
+        )
         work = project.start(SECOND)
         assert work.find_earlier_findings() == [SKIPPED]
         project.change(work, {"tests/test_a.py": "def test_a():\n    assert x\n"})
@@ -143,7 +145,7 @@ class TestHeldUp:
         about_run = Finding(Rule.FEWER_TESTS, "`pytest` passes", 0, "2 tests ran, and 3 before the run.")
         files = {**held.files, "app.py": content_hash(b"x = 2\n")}
         project.held.remember(
-            HeldTree(run=FIRST, base="0" * 40, findings=(SKIPPED, about_run), files=files), lambda: "r"
+            RejectedTree(run=FIRST, base="0" * 40, findings=(SKIPPED, about_run), files=files), lambda: "r"
         )
         work = project.start(SECOND)
         assert work.find_earlier_findings() == [SKIPPED, about_run]
@@ -160,7 +162,7 @@ class TestHeldUp:
     def test_without_records_or_snapshots_nothing_is_known(self, project: Project) -> None:
         self.hold(project)
         work = project.start(SECOND)
-        work.held_trees = None
+        work.rejected_trees = None
         assert work.earlier is None
         work.record(CLEAN, None)
         assert len(list(project.held.all())) == 1
@@ -255,7 +257,7 @@ class TestUnjudged:
     def test_the_next_run_is_compared_with_the_state_before_the_first(self, project: Project, is_killed: bool) -> None:
         unjudged = self.leave(project, is_killed=is_killed)
         work = project.start(SECOND)
-        assert work.earlier == HeldTree(
+        assert work.earlier == RejectedTree(
             run=FIRST,
             base=unjudged.base,
             findings=(),
@@ -339,16 +341,16 @@ HELD_FILES = {"tests/test_a.py": content_hash(CHANGE["tests/test_a.py"].encode()
 
 
 class TestCopy:
-    """A run was held up in another directory, from which this project was moved, copied or cloned."""
+    """A run was rejected in another directory, from which this project was moved, copied or cloned."""
 
-    def hold_elsewhere(self, project: Project, repository: str | None = None, **fields: Any) -> HeldTrees:
+    def hold_elsewhere(self, project: Project, repository: str | None = None, **fields: Any) -> RejectedTrees:
         identity = repository or project.start("261115-080000-zzzz").snapshots.identify_repository()
-        other = HeldTrees(project.held.directory.parent / "other", Path("/elsewhere"))
-        held = HeldTree(**{"run": FIRST, "base": "0" * 40, "findings": (SKIPPED,), "files": HELD_FILES, **fields})
+        other = RejectedTrees(project.held.directory.parent / "other", Path("/elsewhere"))
+        held = RejectedTree(**{"run": FIRST, "base": "0" * 40, "findings": (SKIPPED,), "files": HELD_FILES, **fields})
         other.remember(held, lambda: identity)
         return other
 
-    def test_a_clone_with_all_files_of_the_held_tree_is_recognized(self, project: Project) -> None:
+    def test_a_clone_with_all_files_of_the_rejected_tree_is_recognized(self, project: Project) -> None:
         other = self.hold_elsewhere(project)
         project.write(CHANGE)
         work = project.start(SECOND)
@@ -388,7 +390,7 @@ class TestCopy:
         first = project.start(FIRST)
         unjudged = UnjudgedRun(FIRST, first.base, "/elsewhere", BASELINE)
         project.change(first, CHANGE)
-        other = HeldTrees(project.held.directory.parent / "other", Path("/elsewhere"))
+        other = RejectedTrees(project.held.directory.parent / "other", Path("/elsewhere"))
         other.note_unjudged(unjudged, first.snapshots.identify_repository)
         if not is_moved:
             subprocess.run(["rm", "-r", project.run_dir(FIRST)], check=True)

@@ -145,7 +145,7 @@ def test_others_finish_where_one_pauses() -> None:
     driver = Steady(session(), execute_task_1_1={"answer": {"status": "paused", "blockers": ["told to stop"]}})
     driver.until(State.EXECUTING_BATCH)
     driver.next("executor")
-    assert driver.state.flow_of("task-1").held
+    assert driver.state.flow_of("task-1").waits_for_resume
     while isinstance(driver.rules.decide(driver.state, driver.now), Do):
         driver.next()
     assert driver.state.marker("task-2") is Marker.DONE

@@ -162,7 +162,7 @@ def _tree_at_rest(project: Project, run: RunDir) -> Iterator[Snapshots]:
         _take(tree, run)
         yield open_snapshots(project, run)
     finally:
-        if tree.held:
+        if tree.lock:
             tree.release()
         lock.release()
 

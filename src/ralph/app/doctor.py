@@ -103,11 +103,13 @@ def _sandbox() -> Iterator[Diagnosis]:
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         yield Diagnosis("sandbox", False, f"{chosen.level}, but it does not start: {error}", "pass --sandbox off")
         return
-    broken = [proof.promise for proof in proofs if not proof.held]
+    broken = [proof.promise for proof in proofs if not proof.is_kept]
     yield Diagnosis("sandbox", not broken, f"{chosen.level}; Ralph tried {count(len(proofs), 'promise')}")
     for proof in proofs:
-        todo = "" if proof.held else "report this; until then, run Ralph in a container or a virtual machine"
-        yield Diagnosis("sandbox", proof.held, proof.promise if proof.held else f"DOES NOT HOLD: {proof.promise}", todo)
+        todo = "" if proof.is_kept else "report this; until then, run Ralph in a container or a virtual machine"
+        yield Diagnosis(
+            "sandbox", proof.is_kept, proof.promise if proof.is_kept else f"DOES NOT HOLD: {proof.promise}", todo
+        )
 
 
 def _disk(project: Project) -> Iterator[Diagnosis]:

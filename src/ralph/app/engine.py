@@ -36,9 +36,9 @@ from ralph.git.command import find_repository
 from ralph.notify import Notifier, Service, services_for
 from ralph.store import locks
 from ralph.store.files import signature
-from ralph.store.held_trees import held_trees
 from ralph.store.mailbox import watch_directories
 from ralph.store.projects import register_project
+from ralph.store.rejected_trees import rejected_trees
 from ralph.store.runs import Project, RunDir
 from ralph.store.settings import load_config
 from ralph.store.web_server import run_address
@@ -68,18 +68,18 @@ async def run_engine(
     run.refuse_claimed()
     register_project(project.root)
     notifier, notifier_warning = notifier_for(project, run, record)
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as cleanup:
         lock = run.lock()
         # Callbacks run in reverse order: the row is read when no engine works on the run any more.
-        held.callback(remember_row, project, run)
-        held.callback(lock.release)
+        cleanup.callback(remember_row, project, run)
+        cleanup.callback(lock.release)
         if record.workspace != ".":
             worktree.ensure_worktree(project.root, run.id)
         tree_path, workspace = project.tree(record), project.workspace(record)
         workspace.mkdir(parents=True, exist_ok=True)
         place = run.path if record.on_branch else tree_path / ".ralph"
         tree = TreeLock(project, run.id, place / "tree.lock")
-        held.callback(tree.release)
+        cleanup.callback(tree.release)
         tree.take()
         keeper = KeeperClient(run.path, tree.take)
         keeper.attach()
@@ -107,7 +107,7 @@ async def run_engine(
                 await asyncio.to_thread(notifier.close)
             _unpin_refs(workspace, run)
             if stop.outcome.succeeded:
-                held_trees(project.root).forget_unjudged(run.id)
+                rejected_trees(project.root).forget_unjudged(run.id)
             TurnFiles(workspace, secrets_in(os.environ)).remove(run.path)
             if workspace != tree_path:
                 remove_shared_link(workspace)
@@ -243,18 +243,18 @@ class TreeLock:
     project: Project
     run: str
     path: Path
-    held: locks.Lock | None = None
+    lock: locks.Lock | None = None
     notice: str = ""
 
     def take(self) -> int:
         """The lock's descriptor; -1 if a keeper of this very run still holds it."""
-        if self.held:
-            return self.held.descriptor
+        if self.lock:
+            return self.lock.descriptor
         deadline = time.monotonic() + 10.0
         while True:
             taken = locks.acquire(self.path, {"pid": os.getpid(), "run": self.run})
             if isinstance(taken, locks.Lock):
-                self.held = taken
+                self.lock = taken
                 before = str(taken.before.get("run", ""))
                 if before and before != self.run and not self._is_leaving(before):
                     self.notice = f"took over the work tree from run {before}, whose engine is gone"
@@ -283,9 +283,9 @@ class TreeLock:
 
     def release(self) -> None:
         """Release the tree, and clear what an earlier engine of this run wrote into the lock."""
-        if not self.held:
+        if not self.lock:
             with contextlib.suppress(RalphError):
                 self.take()
-        if self.held:
-            self.held.release()
-            self.held = None
+        if self.lock:
+            self.lock.release()
+            self.lock = None

@@ -36,7 +36,7 @@ from ralph.git.history import UserRefs
 from ralph.git.snapshots import Snapshots
 from ralph.store import settings
 from ralph.store.documents import Documents, digest
-from ralph.store.held_trees import held_trees
+from ralph.store.rejected_trees import rejected_trees
 from ralph.store.runs import Project, RunDir
 from ralph.supervisor.client import KeeperClient
 from ralph.supervisor.sandbox import Sandbox
@@ -208,8 +208,8 @@ def _build_workspaces(
     )
     loop = record.loop
     rules = Rules(loop.confirm, loop.scope, loop.inputs, record.allowed, record.may_change)
-    trees = held_trees(project.root)
-    verifier = Verifier(runner, tree.snapshots, rules, *_known_verdicts(records), held_trees=trees)
+    trees = rejected_trees(project.root)
+    verifier = Verifier(runner, tree.snapshots, rules, *_known_verdicts(records), rejected_trees=trees)
     return Workspaces(turns, verifier, runner, record)
 
 

@@ -66,7 +66,7 @@ class TriedPromise:
     """A promise of the sandbox, and whether it held when it was tried."""
 
     promise: str
-    held: bool
+    is_kept: bool
 
 
 def prove(sandbox: Sandbox, environment: Mapping[str, str]) -> list[TriedPromise]:

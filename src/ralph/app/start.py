@@ -34,7 +34,7 @@ from ralph.git import worktree
 from ralph.git.command import OWN_DIRECTORIES, Git, find_repository
 from ralph.git.snapshots import Snapshots, identify_project
 from ralph.store.files import read_limited
-from ralph.store.held_trees import HeldTree, content_hash, held_trees
+from ralph.store.rejected_trees import RejectedTree, content_hash, rejected_trees
 from ralph.store.runs import Project, RunDir
 from ralph.verify.changed_files import is_judge_file
 from ralph.verify.verifier import compile_glob
@@ -204,7 +204,7 @@ def start_notices(project: Project, config: Config, record: RunRecord) -> Iterat
         raise UsageError(what, where=str(Path.cwd()), todo=f"cd {project.root}")
     yield from cost_notices(project, record, record.limits)
     if not record.snapshots:
-        refuse_held_tree(project, record)
+        refuse_rejected_tree(project, record)
         yield "snapshots are off: changes cannot be undone or compared with the state before the run"
     limits, loop = record.limits, record.loop
     if record.workflow == "loop" and (note := too_few(TaskType(loop.type), limits.iterations)):
@@ -256,16 +256,17 @@ def find_named_judge_files(task: str, directory: Path) -> list[str]:
     return named[:MAX_NAMED_FILES]
 
 
-def refuse_held_tree(project: Project, record: RunRecord) -> None:
-    """Refuse to judge a tree without snapshots that an earlier run was held up for: nothing could be compared."""
+def refuse_rejected_tree(project: Project, record: RunRecord) -> None:
+    """Refuse to judge a rejected tree without snapshots: nothing could be compared."""
     workspace = project.workspace(record)
-    for held in _find_held_trees(project, workspace):
-        rules = sorted({finding.rule for finding in held.findings} - record.allowed.keys())
+    for rejected in _find_rejected_trees(project, workspace):
+        rules = sorted({finding.rule for finding in rejected.findings} - record.allowed.keys())
         if rules:
             allow = " ".join(f"--allow {rule}=REASON" for rule in rules)
             raise UsageError(
-                f"run {held.run} had guard findings that are still in this tree, and Ralph cannot compare them without snapshots",
-                where=", ".join(sorted(held.files)),
+                f"run {rejected.run} had guard findings that are still in this tree, "
+                "and Ralph cannot compare them without snapshots",
+                where=", ".join(sorted(rejected.files)),
                 todo=f"omit --no-snapshots, undo the change, or pass {allow}",
             )
     if Rule.VERIFIER_EDITED not in record.allowed:
@@ -276,7 +277,7 @@ def _refuse_unjudged_tree(project: Project, workspace: Path) -> None:
     """Refuse a tree in which an earlier run changed judge files and was never judged: these would become the baseline."""
     if not shutil.which("git"):
         return
-    own = held_trees(project.root)
+    own = rejected_trees(project.root)
     unjudged = list(own.all_unjudged())
     for copy in own.find_copies(partial(identify_project, project.root, workspace)):
         moved = (one.move(copy.root, own.root) for one in copy.all_unjudged())
@@ -285,9 +286,9 @@ def _refuse_unjudged_tree(project: Project, workspace: Path) -> None:
         with tempfile.TemporaryDirectory() as home:
             snapshots = Snapshots.open(project.root, workspace, one.run, Path(home))
             run, now = RunDir(project.runs_dir / one.run), snapshots.tree_now()
-            held = find_left_changes(one, run, snapshots=snapshots, workspace=workspace, now=now)
-        files = [path for path in held.files if is_judge_file(path)] if held else []
-        if held and (files or held.findings):
+            rejected = find_left_changes(one, run, snapshots=snapshots, workspace=workspace, now=now)
+        files = [path for path in rejected.files if is_judge_file(path)] if rejected else []
+        if rejected and (files or rejected.findings):
             raise UsageError(
                 f"run {one.run} ended before its changes were verified, and Ralph cannot compare them without snapshots",
                 where=", ".join(sorted(files)) or str(workspace),
@@ -295,29 +296,29 @@ def _refuse_unjudged_tree(project: Project, workspace: Path) -> None:
             )
 
 
-def _find_held_trees(project: Project, workspace: Path) -> Iterator[HeldTree]:
-    """The trees that were held up, here or in a copy of the project, and that this one still has files of."""
-    own = held_trees(project.root)
+def _find_rejected_trees(project: Project, workspace: Path) -> Iterator[RejectedTree]:
+    """The rejected trees, here or in a copy of the project, that this one still has files of."""
+    own = rejected_trees(project.root)
     repository = find_repository(workspace) if shutil.which("git") else None
     # The paths in a record begin at the top of the repository, if there is one.
     top = repository.top if repository else workspace
-    for held in own.all():
-        if _find_same_files(top, held):
-            yield held
+    for rejected in own.all():
+        if _find_same_files(top, rejected):
+            yield rejected
     if not shutil.which("git"):
         return
     for copy in own.find_copies(partial(identify_project, project.root, workspace)):
-        for held in copy.all():
-            same = _find_same_files(top, held)
-            is_clone = same == held.files.keys() and any(held.files.values())
-            if is_clone or (same and (project.runs_dir / held.run).is_dir()):
-                yield held
+        for rejected in copy.all():
+            same = _find_same_files(top, rejected)
+            is_clone = same == rejected.files.keys() and any(rejected.files.values())
+            if is_clone or (same and (project.runs_dir / rejected.run).is_dir()):
+                yield rejected
 
 
-def _find_same_files(top: Path, held: HeldTree) -> set[str]:
-    """The files that are what they were when the run was held up for them."""
+def _find_same_files(top: Path, rejected: RejectedTree) -> set[str]:
+    """The files that are what they were when the guards rejected them."""
     same = set()
-    for path, was in held.files.items():
+    for path, was in rejected.files.items():
         try:
             data: bytes | None = read_limited(top / path, follow=True)
         except (OSError, RalphError):

@@ -1,7 +1,7 @@
 """Changed files, and what their paths say about them: which language they are in, and whether they decide what passes.
 
 Judge files decide what passes: tests, the settings of tools, build recipes and pipelines. This is the one list of them.
-The guards, the counter-proof and the record of held-up trees all ask here.
+The guards, the counter-proof and the record of rejected trees all ask here.
 """
 
 import re

@@ -21,7 +21,7 @@ from ralph.core.ids import BASELINE, WorkKey
 from ralph.core.text import count
 from ralph.git.history import UserRefs
 from ralph.git.snapshots import Snapshots
-from ralph.store.held_trees import HeldTrees
+from ralph.store.rejected_trees import RejectedTrees
 from ralph.verify.changed_files import FileChange, is_judge_file, is_test_path
 from ralph.verify.counterproof import REBUTTABLE, Counterproof, drop_fail_fast, is_about_tests
 from ralph.verify.guards import scan
@@ -70,15 +70,15 @@ class Verifier:
     last: Verdict | None = None
     """The last verdict before this one; one on the same tree shows which checks are flaky."""
     flaky: set[str] = field(default_factory=set)
-    held_trees: HeldTrees | None = None
-    """Trees for which a run was held up; starting again does not make them right."""
+    rejected_trees: RejectedTrees | None = None
+    """Trees that the guards rejected; starting again does not make them right."""
     user_refs: UserRefs | None = None
     """Where the user's branches, tags and stash stood before the run."""
     _work: TreeComparison | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if self.snapshots:
-            self._work = TreeComparison(self.snapshots, self.runner, self.held_trees)
+            self._work = TreeComparison(self.snapshots, self.runner, self.rejected_trees)
 
     async def run(self, key: str, checks: Sequence[Check], red: Red | None = None) -> Verdict:
         """Judge the tree as it is now. Tests that were seen red must pass as they were then."""
@@ -243,7 +243,7 @@ class Verifier:
 
     @property
     def _before(self) -> Verdict | None:
-        """What the checks said before the work began; if it began in a run that was held up, before that run."""
+        """What the checks said before the work began; if it began in a run that was rejected, before that run."""
         earlier = self._work.earlier if self._work else None
         return earlier.baseline if earlier and earlier.baseline else self.baseline
 

@@ -1,4 +1,4 @@
-"""The work of a run: what changed since before it, and what an earlier run on the same tree was held up for, or left.
+"""The work of a run: what changed since before it, and what the guards rejected in an earlier run on the same tree, or it left.
 
 A run leaves changes that no verdict covers if it is killed or aborted before its checks ran, or ends with failing checks,
 for which no guard looks at the changes. If the next run took such a tree as its baseline, a skipped test would look as if it
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ralph.core.checks import Finding, Rule, Severity, Verdict
 from ralph.git.snapshots import Snapshots
-from ralph.store.held_trees import HeldTree, HeldTrees, UnjudgedRun, content_hash
+from ralph.store.rejected_trees import RejectedTree, RejectedTrees, UnjudgedRun, content_hash
 from ralph.store.runs import RunDir
 from ralph.verify.changed_files import FileChange, is_judge_file, is_recipe, is_test_path
 from ralph.verify.runner import CheckRunner
@@ -34,26 +34,26 @@ class TreeComparison:
 
     snapshots: Snapshots
     runner: CheckRunner
-    held_trees: HeldTrees | None = None
-    """Trees for which a run was held up, and runs that nothing judged; starting again does not make them right."""
-    _earlier: tuple[str, HeldTree | None] = field(default=("", None), init=False)
+    rejected_trees: RejectedTrees | None = None
+    """Trees that the guards rejected, and runs that nothing judged; starting again does not make them right."""
+    _earlier: tuple[str, RejectedTree | None] = field(default=("", None), init=False)
     """The tree that this run began with, and what is known of it."""
     _is_noted: bool = field(default=False, init=False)
     """Whether it is on record that no verdict covers the changes of this run yet."""
 
     @property
-    def earlier(self) -> HeldTree | None:
-        """What an earlier run was held up for, or left unjudged, if this run began with those files."""
+    def earlier(self) -> RejectedTree | None:
+        """What the guards rejected in an earlier run, or it left unjudged, if this run began with those files."""
         base = self.snapshots.base()
-        if self.held_trees is None or base is None:
+        if self.rejected_trees is None or base is None:
             return None
         if self._earlier[0] != base:
-            self._earlier = (base, self._find_earlier(self.held_trees, base))
+            self._earlier = (base, self._find_earlier(self.rejected_trees, base))
         return self._earlier[1]
 
     @property
     def base(self) -> str:
-        """The snapshot that the work is compared with; if it began in a run that was held up, the one before that run."""
+        """The snapshot that the work is compared with; if it began in a run that was rejected, the one before that run."""
         earlier = self.earlier
         if earlier and self.snapshots.has(earlier.base):
             return earlier.base
@@ -130,21 +130,21 @@ class TreeComparison:
 
     def note_turn(self, baseline: Verdict | None) -> None:
         """Put on record, before a turn starts, that no verdict covers what it changes."""
-        if self._is_noted or self.held_trees is None or not self.base:
+        if self._is_noted or self.rejected_trees is None or not self.base:
             return
         unjudged = UnjudgedRun(
             run=self.runner.run_id, base=self.base, workspace=str(self.runner.workspace), baseline=baseline
         )
-        self.held_trees.note_unjudged(unjudged, self.snapshots.identify_repository)
+        self.rejected_trees.note_unjudged(unjudged, self.snapshots.identify_repository)
         self._is_noted = True
 
     def record(self, verdict: Verdict, baseline: Verdict | None) -> None:
-        """Remember a tree that is held up, and forget those that a verdict clears."""
+        """Remember a rejected tree, and forget those that a verdict clears."""
         latest = self.snapshots.latest()
-        if self.held_trees is None or latest is None:
+        if self.rejected_trees is None or latest is None:
             return
         if not verdict.gamed:
-            self._forget(self.held_trees, latest)
+            self._forget(self.rejected_trees, latest)
             return
         changed = {change.path for change in self.find_changes()}
         paths = {finding.path for finding in verdict.gamed} & changed
@@ -155,69 +155,69 @@ class TreeComparison:
         if not files:
             return
         run = self.runner.run_id
-        held = HeldTree(run=run, base=self.base, findings=verdict.gamed, files=files, baseline=baseline)
-        self.held_trees.remember(held, self.snapshots.identify_repository)
-        self.held_trees.forget_unjudged(run)
+        rejected = RejectedTree(run=run, base=self.base, findings=verdict.gamed, files=files, baseline=baseline)
+        self.rejected_trees.remember(rejected, self.snapshots.identify_repository)
+        self.rejected_trees.forget_unjudged(run)
         self._is_noted = False
 
-    def _forget(self, held_trees: HeldTrees, latest: str) -> None:
+    def _forget(self, rejected_trees: RejectedTrees, latest: str) -> None:
         """Drop all records of what is in a tree that was found to be right."""
         covered = {self.runner.run_id, self.earlier.run if self.earlier else ""}
-        copies = held_trees.find_copies(self.snapshots.identify_repository)
-        for trees, is_same in ((held_trees, self._find_same_files), *((copy, self._is_copy_of) for copy in copies)):
-            for held in trees.all():
-                if is_same(held, latest):
-                    trees.forget(held)
+        copies = rejected_trees.find_copies(self.snapshots.identify_repository)
+        for trees, is_same in ((rejected_trees, self._find_same_files), *((copy, self._is_copy_of) for copy in copies)):
+            for rejected in trees.all():
+                if is_same(rejected, latest):
+                    trees.forget(rejected)
             for unjudged in trees.all_unjudged():
                 if unjudged.run in covered or unjudged.base == self.base:
                     trees.forget_unjudged(unjudged.run)
         self._is_noted = False
 
-    def _find_earlier(self, held_trees: HeldTrees, base: str) -> HeldTree | None:
-        for held in held_trees.all():
-            if self._find_same_files(held, base):
-                return held
-        if found := self._find_unjudged(held_trees.all_unjudged(), base):
+    def _find_earlier(self, rejected_trees: RejectedTrees, base: str) -> RejectedTree | None:
+        for rejected in rejected_trees.all():
+            if self._find_same_files(rejected, base):
+                return rejected
+        if found := self._find_unjudged(rejected_trees.all_unjudged(), base):
             return found
-        for copy in held_trees.find_copies(self.snapshots.identify_repository):
-            for held in copy.all():
-                if self._is_copy_of(held, base):
-                    return held
-            moved = (one.move(copy.root, held_trees.root) for one in copy.all_unjudged() if self._has_run(one.run))
+        for copy in rejected_trees.find_copies(self.snapshots.identify_repository):
+            for rejected in copy.all():
+                if self._is_copy_of(rejected, base):
+                    return rejected
+            moved = (one.move(copy.root, rejected_trees.root) for one in copy.all_unjudged() if self._has_run(one.run))
             if found := self._find_unjudged(moved, base):
                 return found
         return None
 
-    def _find_unjudged(self, unjudged_runs: Iterable[UnjudgedRun], base: str) -> HeldTree | None:
+    def _find_unjudged(self, unjudged_runs: Iterable[UnjudgedRun], base: str) -> RejectedTree | None:
         """What an earlier run left in the tree that this run began with, and no verdict covers."""
         workspace = self.runner.workspace
         for unjudged in unjudged_runs:
             if unjudged.run == self.runner.run_id:
                 continue
             run = RunDir(self.runner.run_dir.parent / unjudged.run)
-            if held := find_left_changes(unjudged, run, snapshots=self.snapshots, workspace=workspace, now=base):
-                return held
+            if rejected := find_left_changes(unjudged, run, snapshots=self.snapshots, workspace=workspace, now=base):
+                return rejected
         return None
 
-    def _is_copy_of(self, held: HeldTree, tree: str) -> bool:
-        """Whether a tree is a copy of one that was held up at another path.
+    def _is_copy_of(self, rejected: RejectedTree, tree: str) -> bool:
+        """Whether a tree is a copy of one that was rejected at another path.
 
         A clone may be older or newer than that tree: all files have to be the same, and a file that is absent in both says
         nothing. If the project was copied or moved with its runs, one file is enough, as at the same path.
         """
-        same = self._find_same_files(held, tree)
-        if self._has_run(held.run) and self.snapshots.has(held.base):
+        same = self._find_same_files(rejected, tree)
+        if self._has_run(rejected.run) and self.snapshots.has(rejected.base):
             return bool(same)
-        return same == held.files.keys() and any(held.files.values())
+        return same == rejected.files.keys() and any(rejected.files.values())
 
     def _has_run(self, run: str) -> bool:
         """Whether the directory of a run is in this project."""
         return (self.runner.run_dir.parent / run).is_dir()
 
-    def _find_same_files(self, held: HeldTree, tree: str) -> set[str]:
-        """The files that are in a tree what they were when a run was held up for them."""
-        contents = self.snapshots.contents(tree, held.files)
-        return {path for path, known in held.files.items() if content_hash(contents.get(path)) == known}
+    def _find_same_files(self, rejected: RejectedTree, tree: str) -> set[str]:
+        """The files that are in a tree what they were when the guards rejected them."""
+        contents = self.snapshots.contents(tree, rejected.files)
+        return {path for path, known in rejected.files.items() if content_hash(contents.get(path)) == known}
 
 
 def _decode(data: bytes | None) -> str | None:
@@ -227,7 +227,7 @@ def _decode(data: bytes | None) -> str | None:
 
 def find_left_changes(
     unjudged: UnjudgedRun, run: RunDir, *, snapshots: Snapshots, workspace: Path, now: str
-) -> HeldTree | None:
+) -> RejectedTree | None:
     """What an earlier run left and is still in a tree, to be compared with the state before that run; None if nothing is.
 
     `now` is the tree. If the run recorded the tree after its last turn, only what is still as it was then counts, so that
@@ -248,8 +248,8 @@ def find_left_changes(
     return None
 
 
-def _hold_tree(unjudged: UnjudgedRun, files: dict[str, str], findings: tuple[Finding, ...]) -> HeldTree:
-    return HeldTree(
+def _hold_tree(unjudged: UnjudgedRun, files: dict[str, str], findings: tuple[Finding, ...]) -> RejectedTree:
+    return RejectedTree(
         run=unjudged.run,
         base=unjudged.base,
         findings=findings,

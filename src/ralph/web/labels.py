@@ -66,7 +66,7 @@ _TASKS: dict[TaskState, Label] = {
 }
 _AT_WORK: Label = ("[/]", "at work", "work")
 GROUPS = {
-    "needs you": ("Needs you", "what holds up a run first, then the longest waiting"),
+    "needs you": ("Needs you", "what stops a run first, then the longest waiting"),
     "working": ("Working", ""),
     "waiting": ("Waiting", "continue by themselves, or paused by you"),
     "done": ("Done", ""),

@@ -144,7 +144,7 @@ class LoopRenderer(Renderer):
             f"Duration: {duration(spent.active_seconds)} · turns {spent.turns} · cost {describe_cost(spent)}",
             *(("", "Last attempt:", last.action + unverified) if last else ()),
             *(("", f"Last failure ({judged}):", *state.failure.splitlines()[-12:]) if state.failure else ()),
-            *(("", "Findings that hold the run up:", *last.gaming) if last and state.held_by else ()),
+            *(("", "Findings that prevent success:", *last.gaming) if last and state.blocking_rules else ()),
             *(("", "Learnings accumulated:", *lessons) if lessons else ()),
             *(("", "Options:", *self._options(ended)) if ended.outcome.resumable else ()),
             *(("", f"Report: {self.locate(report)}") if report else ("",)),
@@ -158,8 +158,8 @@ class LoopRenderer(Renderer):
         last = self.state.iterations[-1].snapshot if self.state.iterations else ""
         ways = ways_to_go_on(ended.outcome, ended.limits, ended.spent)
         lines = []
-        if self.state.held_by:
-            lines.append(f"- {allow_command(run, self.state.held_by)}   (if the changes are right)")
+        if self.state.blocking_rules:
+            lines.append(f"- {allow_command(run, self.state.blocking_rules)}   (if the changes are right)")
         lines += [f"- ralph resume {run} {way.option}   ({way.grants})" for way in ways]
         if ended.outcome in (Outcome.STUCK, Outcome.AWAITING_GUIDANCE):
             lines.append(f'- ralph resume {run} --guidance "what to do differently"')

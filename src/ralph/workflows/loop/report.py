@@ -79,7 +79,7 @@ def _has_passed(verdict: Verdict) -> bool:
 
 
 def findings_text(verdict: Verdict, *, asks_user: bool = True) -> str:
-    """What the guards found: what holds the run up, and what only looks wrong.
+    """What the guards found: what prevents success, and what only looks wrong.
 
     `asks_user` is whether the run asks the user if the agent keeps a change.
     """
@@ -96,7 +96,7 @@ def findings_text(verdict: Verdict, *, asks_user: bool = True) -> str:
             lines[-1] += " If nothing else is left to do, change nothing and stop: Ralph asks the user."
     if others and verdict.failed:
         lines.append(
-            "The checks do not pass yet. These changes would hold the run up once they do. Undo what only makes a check pass."
+            "The checks do not pass yet. These changes would prevent success once they do. Undo what only makes a check pass."
             " Keep what the task asks for, and say why in `summary`:"
         )
         lines += [f"- {one.place} [{one.rule}] {one.sentence}" for one in others[:MAX_NAMES]]
@@ -266,9 +266,10 @@ def _next(state: LoopState, settings: LoopParameters, ended: RunEnded) -> str:
             f"The run is closed; its work is still in the tree. See it with `ralph diff {run}`, "
             f"undo all of it with `ralph abort {run} --revert`."
         )
-    if state.held_by:
+    if state.blocking_rules:
+        allow = allow_command(run, state.blocking_rules)
         return (
-            f"See the changes with `ralph diff {run}`. If they are right, allow them: `{allow_command(run, state.held_by)}`. "
+            f"See the changes with `ralph diff {run}`. If they are right, allow them: `{allow}`. "
             f'If not, say so: `ralph resume {run} --guidance "..."`, or end it: `ralph abort {run}`.'
         )
     lines = [f"Continue with `ralph resume {run}`, or end it with `ralph abort {run}`."]

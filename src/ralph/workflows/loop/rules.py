@@ -309,7 +309,7 @@ class Loop:
             return _finish(state, Outcome.SUCCESS, "all checks pass")
         has_changed = bool(state.iterations) and state.iterations[-1].files > 0
         if follows_turn and not has_changed and self._is_change_kept(state, verdict):
-            rules = ", ".join(state.held_by)
+            rules = ", ".join(state.blocking_rules)
             why = f"all checks pass, and the agent keeps what the guards found ({rules}): decide whether it is right"
             return _finish(state, Outcome.AWAITING_GUIDANCE, why)
         if state.agent_error and (not has_changed or state.failed_turns >= len(FAILED_TURN_WAITS)):
@@ -375,7 +375,7 @@ class Loop:
             state,
             failure=results_text(verdict, state.baseline, state.red, paths),
             findings=findings_text(verdict),
-            held_by=tuple(sorted({str(finding.rule) for finding in verdict.gamed})),
+            blocking_rules=tuple(sorted({str(finding.rule) for finding in verdict.gamed})),
             logs=logs,
             verification=verification_text(verdict, state.baseline),
         )
@@ -411,8 +411,8 @@ def reopen(state: LoopState) -> LoopState:
         return state
     done = state.phase is Phase.DONE
     state = replace(state, outcome=None, reason="", agent_error="", failed_turns=0, rescope="", ended=False)
-    if state.held_by and state.iterations and state.phase in (Phase.ACT, Phase.DONE):
-        # The user may have allowed what held the run up, or undone it: look before the agent is paid again.
+    if state.blocking_rules and state.iterations and state.phase in (Phase.ACT, Phase.DONE):
+        # The user may have allowed what the guards rejected, or undone it: look before the agent is paid again.
         last = state.iterations[-1].number
         progress = state.progress.restart() if done else state.progress
         return replace(state, phase=Phase.VERIFY, iteration=last, unverified=0, progress=progress, pivot=False)

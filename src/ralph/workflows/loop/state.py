@@ -199,8 +199,8 @@ class LoopState:
     """What the checks said last, as the next prompt quotes it."""
     findings: str = ""
     """What the guards found last, as the next prompt quotes it."""
-    held_by: tuple[str, ...] = ()
-    """The rules of the guards that hold the run up: all checks pass, and only these findings are left."""
+    blocking_rules: tuple[str, ...] = ()
+    """The rules of the guards that prevent success: all checks pass, and only these findings are left."""
     logs: Mapping[str, str] = field(default_factory=dict)
     """The outputs of checks that the prompt has no room for, by their names in the inbox."""
     changed: tuple[FileStat, ...] = ()

@@ -134,7 +134,9 @@ def accept_review(
     answer = result.answer or {}
     if result.end is not TurnEnd.FINISHED or answer.get("status") != "completed":
         why = "; ".join(map(str, answer.get("blockers") or ())) or result.error or str(result.end)
-        return state.with_task_flow(task, held=True).with_stop(f"the review of {task} produced no usable result: {why}")
+        return state.with_task_flow(task, waits_for_resume=True).with_stop(
+            f"the review of {task} produced no usable result: {why}"
+        )
     qualified = answer.get("verdict") == "Qualified"
     part = result.documents.get("review.md") or str(answer.get("feedback") or "")
     state = _with_review(settings, state, task, part, qualified)

@@ -211,7 +211,7 @@ def _describe_checks(settings: SessionSettings, state: SessionState, role: str) 
         return ""
     lines = ["The engine runs these itself. The session is complete only if all of them pass."]
     for check in settings.checks:
-        before = "passed" if check.title in state.flow.held else "failed"
+        before = "passed" if check.title in state.flow.passed_before else "failed"
         lines.append(f"- `{check.command or check.title}` ({before} before the session started)")
     return "\n".join(lines)
 

@@ -97,7 +97,12 @@ class Session(SessionSettings):
         known = _read_flow_if_possible(documents.get(self.flow_path, "{}"), self.flow_path)
         # The tree may have changed since the checks ran, so their results do not count any more.
         flow = Flow(
-            baseline=known.baseline, held=known.held, stop=known.stop, paused=known.paused, rested=True, ends=known.ends
+            baseline=known.baseline,
+            passed_before=known.passed_before,
+            stop=known.stop,
+            paused=known.paused,
+            rested=True,
+            ends=known.ends,
         )
         repaired = repair(self.layout, texts, stamp(self.created_at)).documents
         state = replace(self._fresh({**texts, **repaired}), flow=flow if known.stop else replace(flow, rested=False))
@@ -181,9 +186,9 @@ class Session(SessionSettings):
             case RunEnded(outcome=Outcome.ABORTED):
                 return iterations.mark_aborted(self, state, now)
             case RunEnded(outcome=Outcome.PAUSED, reason=reason):
-                return _release_held_tasks(iterations.mark_paused(state, reason))
+                return _release_waiting_tasks(iterations.mark_paused(state, reason))
             case RunEnded():
-                return _release_held_tasks(state)
+                return _release_waiting_tasks(state)
             case _:
                 return state
 
@@ -208,7 +213,7 @@ class Session(SessionSettings):
         if not is_paused and not asked:
             return None
         why = asked and f'{asked}; say what is wanted: ralph resume {self.id} --guidance "..."'
-        state = state.with_task_flow(key.task, held=True) if key.task in state.tasks else state
+        state = state.with_task_flow(key.task, waits_for_resume=True) if key.task in state.tasks else state
         return state.with_stop(
             f"the {event.role} paused: {why or describe_failure(event.result) or 'no reason was given'}", paused=True
         )
@@ -248,8 +253,8 @@ class Session(SessionSettings):
 
     def _accept_checks(self, state: SessionState, key: SessionKey | None, verdict: Verdict, now: float) -> SessionState:
         if key == BASELINE:
-            held = tuple(result.title for result in verdict.results if result.passed)
-            return state.with_flow(baseline=True, held=held)
+            passed = tuple(result.title for result in verdict.results if result.passed)
+            return state.with_flow(baseline=True, passed_before=passed)
         if key and key.kind is SessionWork.SESSION_CHECK:
             return state.with_flow(checked=execution.describe_verdict(verdict) or "all pass", passed=verdict.passed)
         if key and key.kind in OF_TASK and state.marker(key.task) is Marker.PENDING:
@@ -363,7 +368,7 @@ class Session(SessionSettings):
         waits = self.by_waves and any(state.flow_of(name).step is Step.EXECUTE for name in active)
         for name in active:
             flow = state.flow_of(name)
-            if flow.held:
+            if flow.waits_for_resume:
                 continue
             if flow.step is Step.EXECUTE:
                 work_items.append(turn_requests.request_execution(self, state, name))
@@ -382,8 +387,8 @@ class Session(SessionSettings):
 
     def _list_merge_checks(self, state: SessionState, task: str) -> tuple[Check, ...]:
         """The checks that must pass on the merged tree: those of the task, and those that passed before the session."""
-        held = tuple(check for check in self.checks if check.title in state.flow.held)
-        return (*held, *(check for check in self.task_checks(state.tasks[task]) if check not in held))
+        passed = tuple(check for check in self.checks if check.title in state.flow.passed_before)
+        return (*passed, *(check for check in self.task_checks(state.tasks[task]) if check not in passed))
 
     # Documents
 
@@ -432,10 +437,10 @@ def _accept_turn_start(state: SessionState, key: SessionKey | None, now: float) 
     return execution.start_attempt(state, key.task, now)
 
 
-def _release_held_tasks(state: SessionState) -> SessionState:
-    """After a run: let tasks that were held be tried again."""
-    for name in [name for name, flow in state.flow.tasks.items() if flow.held]:
-        state = state.with_task_flow(name, held=False)
+def _release_waiting_tasks(state: SessionState) -> SessionState:
+    """After a run: try tasks again that waited for the resume."""
+    for name in [name for name, flow in state.flow.tasks.items() if flow.waits_for_resume]:
+        state = state.with_task_flow(name, waits_for_resume=False)
     return state.with_flow(rested=True) if state.flow.stop else state
 
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from ralph.core.checks import Check
-from ralph.core.codec import from_json, to_json
+from ralph.core.codec import former_name, from_json, to_json
 from ralph.core.errors import RalphError, StateError
 from ralph.documents.session.layout import Layout
 from ralph.documents.session.markdown import Page
@@ -53,7 +53,7 @@ class TaskFlow:
     """The branch with its work, if that could not be merged."""
     started: bool = False
     """Whether a turn for this attempt has started. Until then the task waits, and its marker stays as it was."""
-    held: bool = False
+    waits_for_resume: bool = field(default=False, metadata=former_name("held"))
     """Whether it waits until the run is resumed."""
     rescoped: bool = False
     """Whether the user asked for another task instead. It waits until it is planned again."""
@@ -73,7 +73,7 @@ class Flow:
     """The categories that were asked about in it."""
     baseline: bool = False
     """Whether the checks of the session were run before it began."""
-    held: tuple[str, ...] = ()
+    passed_before: tuple[str, ...] = field(default=(), metadata=former_name("held"))
     """The titles of the checks that passed then. They must pass after every merge."""
     checked: str = ""
     """The results of the checks of the session; empty before they ran."""

@@ -1,4 +1,4 @@
-"""Trees for which a run was held up, and runs whose changes no verdict covers yet.
+"""Trees that the guards rejected, and runs whose changes no verdict covers yet.
 
 Without these records, starting again on a gamed tree would compare that tree with itself and find nothing.
 They are in the user's state directory, where no agent writes, by the path of the project. A note beside them identifies
@@ -30,7 +30,7 @@ _NOTE = "project"
 
 
 @dataclass(frozen=True)
-class HeldTree:
+class RejectedTree:
     """One such tree."""
 
     run: str
@@ -46,7 +46,7 @@ class HeldTree:
 
     @property
     def name(self) -> str:
-        """The hash of what the tree was held up for."""
+        """The hash of what the guards found in the tree."""
         return content_hash(to_json(self.files).encode())
 
 
@@ -80,7 +80,7 @@ class _ProjectNote:
 
 
 @dataclass(frozen=True)
-class HeldTrees:
+class RejectedTrees:
     """The trees of one project."""
 
     directory: Path
@@ -89,18 +89,18 @@ class HeldTrees:
     has_siblings: bool = True
     """Whether the directories beside are those of other projects."""
 
-    def remember(self, held: HeldTree, identify: Callable[[], str]) -> None:
+    def remember(self, rejected: RejectedTree, identify: Callable[[], str]) -> None:
         """Add a tree. The first record of it stays: a later run may have been compared with less."""
-        path = self._path(held)
+        path = self._path(rejected)
         if not path.exists():
-            _write(path, to_json(held), MAX_TREES)
+            _write(path, to_json(rejected), MAX_TREES)
         self._note_project(identify)
 
-    def all(self) -> Iterator[HeldTree]:
+    def all(self) -> Iterator[RejectedTree]:
         """Every tree, the newest first."""
-        return _read_all(HeldTree, self.directory)
+        return _read_all(RejectedTree, self.directory)
 
-    def find_copies(self, identify: Callable[[], str]) -> Iterator["HeldTrees"]:
+    def find_copies(self, identify: Callable[[], str]) -> Iterator["RejectedTrees"]:
         """The records of the same repository at other paths: those from which it was moved, copied or cloned.
 
         `identify` returns what a repository and its copies have in common. It may be slow, and is not called in vain.
@@ -111,7 +111,7 @@ class HeldTrees:
         for directory in others:
             note = _read_note(directory)
             if note and repository and note.repository == repository:
-                yield HeldTrees(directory, Path(note.path))
+                yield RejectedTrees(directory, Path(note.path))
 
     def _note_project(self, identify: Callable[[], str]) -> None:
         """Note which project the records are of, once."""
@@ -137,12 +137,12 @@ class HeldTrees:
     def _unjudged(self) -> Path:
         return self.directory / "unjudged"
 
-    def forget(self, held: HeldTree) -> None:
-        """Drop a tree that is held up no longer."""
-        self._path(held).unlink(missing_ok=True)
+    def forget(self, rejected: RejectedTree) -> None:
+        """Forget a tree that is no longer rejected."""
+        self._path(rejected).unlink(missing_ok=True)
 
-    def _path(self, held: HeldTree) -> Path:
-        return self.directory / f"{held.name}.json"
+    def _path(self, rejected: RejectedTree) -> Path:
+        return self.directory / f"{rejected.name}.json"
 
 
 def _read_note(directory: Path) -> _ProjectNote | None:
@@ -176,17 +176,17 @@ def _newest_first(directory: Path) -> list[Path]:
     return [path for _, path in sorted(found, reverse=True)]
 
 
-def held_trees(root: Path) -> HeldTrees:
-    """The held-up trees of the project at a path."""
+def rejected_trees(root: Path) -> RejectedTrees:
+    """The rejected trees of the project at a path."""
     root = root.resolve()
-    in_project = HeldTrees(root / ".ralph" / "held", root, has_siblings=False)
+    in_project = RejectedTrees(root / ".ralph" / "held", root, has_siblings=False)
     try:
         home = ensure_state_directory()
     except StorageError:
         return in_project
     if not os.access(home, os.W_OK):
         return in_project
-    return HeldTrees(home / "held" / hashlib.sha256(os.fsencode(root)).hexdigest()[:24], root)
+    return RejectedTrees(home / "held" / hashlib.sha256(os.fsencode(root)).hexdigest()[:24], root)
 
 
 def content_hash(data: bytes | None) -> str:
