@@ -3,7 +3,8 @@
 import pytest
 
 from ralph.core import checks
-from ralph.core.checks import CheckResult, CheckStatus, FailureSet, Verdict
+from ralph.core.checks import Check, CheckResult, CheckStatus, FailureSet, Verdict
+from ralph.verify.measures import mark_unstable_figures, read_failure_set
 from ralph.workflows.loop.progress import LoopProgress
 
 
@@ -86,4 +87,100 @@ def test_a_resumed_loop_has_all_its_iterations_again() -> None:
     for number in range(4, 7):
         assert not progress.is_stuck
         progress = progress.after(verdict(1, "a", f"tree {number}"), number)
+    assert progress.is_stuck
+
+
+def raised(line: int, source: str, error: str) -> str:
+    """What Python prints for an exception."""
+    return f'Traceback (most recent call last):\n  File "r.py", line {line}, in <module>\n    {source}\n{error}\n'
+
+
+@pytest.mark.parametrize(
+    ("outputs", "stuck"),
+    [
+        (
+            [
+                raised(3, 'int("x")', "ValueError: invalid literal for int() with base 10: 'x'"),
+                raised(5, "1 / 0", "ZeroDivisionError: division by zero"),
+                raised(7, 'd["k"]', "KeyError: 'k'"),
+                raised(9, "open(name)", "FileNotFoundError: [Errno 2] No such file or directory: 'a'"),
+                raised(12, "x.y", "AttributeError: 'int' object has no attribute 'y'"),
+                raised(14, "sys.exit(f())", "TypeError: 'NoneType' object is not callable"),
+            ],
+            [],
+        ),
+        ([raised(n, f"assert roman({n}) == {n!r}", "AssertionError") for n in range(1, 7)], []),
+        ([raised(3, f"call({n})", "ValueError: no") for n in range(1, 5)], [3]),
+        ([raised(n, "call()", "ValueError: no") for n in range(1, 5)], [3]),
+        ([f"{n} words left\n" for n in (9, 7, 5, 4, 3, 1)], []),
+        ([f"score: {n}%\n" for n in (30, 45, 46, 60, 61, 70)], []),
+        ([f"loss = {n}\nnot good enough\n" for n in (0.91, 0.85, 0.7, 0.5, 0.49)], []),
+        ([f"{n} words left\n" for n in (9, 7, 8, 6, 7, 5)], []),
+        ([f"{n} words left\n" for n in (7, 9, 5, 3, 1)], []),
+        ([f"{n} words left\n" for n in (5, 7, 3, 9, 1)], [4]),
+        (["7 words left\n"] * 4, [3]),
+        ([f"attempt {n}: no\n" for n in range(1, 5)], [3]),
+        ([f"no, after {n} seconds\n" for n in (1.1, 1.2, 1.5, 1.9)], [3]),
+        ([f"no, took {n}\n" for n in (1.1, 1.2, 1.5, 1.9)], [3]),
+        ([f"10:00:0{n} no\n" for n in range(1, 5)], [3]),
+        ([f"2026-11-17T10:00:0{n} no\n" for n in range(1, 5)], [3]),
+        ([f"[{1763370000 + n}] no\n" for n in range(1, 5)], [3]),
+        ([f"no object at 0x7f00{n}\n" for n in range(1, 5)], [3]),
+        ([f"pid {n}: no\n" for n in (400, 401, 402, 403)], [3]),
+        ([f"cannot connect to 127.0.0.1:{n}\n" for n in (4000, 4001, 4002, 4003)], [3]),
+        ([f"a.c:{n}:1: error: expected ';'\n" for n in range(1, 5)], [3]),
+    ],
+    ids=[
+        "another exception each time",
+        "the same exception at another place each time",
+        "the failing line is edited",
+        "lines are added above the failing one",
+        "fewer left each time",
+        "a higher score each time",
+        "a number with a fraction",
+        "two steps forward, one back",
+        "worse first, then better",
+        "back and forth, further each time",
+        "the same number",
+        "a counter of attempts",
+        "seconds",
+        "a duration without a unit",
+        "a time of day",
+        "a date",
+        "a time stamp",
+        "an address in memory",
+        "a process id",
+        "a port",
+        "the same error further down",
+    ],
+)
+def test_progress_is_read_from_what_a_check_prints(outputs: list[str], stuck: list[int]) -> None:
+    progress, found = LoopProgress(), []
+    for number, output in enumerate(outputs):
+        failures = read_failure_set(Check("python3 r.py"), output, None, None)
+        result = CheckResult("`python3 r.py` passes", CheckStatus.FAILED, 0.1, code=1, failures=failures)
+        progress = progress.after(Verdict((result,), tree=f"tree {number}"), number)
+        if progress.is_stuck:
+            found.append(number)
+    assert found == stuck
+
+
+def test_a_number_that_moves_while_nothing_changes_is_no_progress() -> None:
+    progress = LoopProgress()
+    for number in range(4):
+        failures = read_failure_set(Check("x"), f"{9 - number} words left\n", None, None)
+        result = CheckResult("`x` passes", CheckStatus.FAILED, 0.1, code=1, failures=failures)
+        progress = progress.after(Verdict((result,), tree="the same"), number)
+    assert progress.is_stuck
+
+
+def test_a_number_that_differed_before_the_first_turn_is_no_progress() -> None:
+    def read(number: int) -> FailureSet:
+        return read_failure_set(Check("x"), f"ticket {number} of the queue\n", None, None)
+
+    progress = LoopProgress()
+    for number in range(4):
+        failures = mark_unstable_figures(read(1), read(2)) if number == 0 else read(number * 10)
+        result = CheckResult("`x` passes", CheckStatus.FAILED, 0.1, code=1, failures=failures)
+        progress = progress.after(Verdict((result,), tree=f"tree {number}"), number)
     assert progress.is_stuck

@@ -165,3 +165,35 @@ def remove_directories(text: str) -> str:
 
 def _replace_number(word: re.Match[str]) -> str:
     return word[0] if _NAME.match(word[0]) else _NUMBER.sub("#", word[0])
+
+
+_NOT_MEASURED: tuple[re.Pattern[str], ...] = (
+    re.compile(r"\b\d+(?:\.\d+){2,}(?::\d+)?"),  # an address or a version
+    re.compile(r"\b\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d+)?\b"),  # a time of day
+    re.compile(r"(?<=[\w>])(?::\d+)+|\(\d+,\s?\d+\)|:\[\d+,\d+\]|\bline \d+|^\s*\d+:\d+"),  # a place in a file
+    re.compile(
+        r"(?i)\b(?:attempts?|retry|retries|tr(?:y|ies)|runs?|pid|port|seed|build|worker|thread|session|request|job|took|elapsed|"
+        r"duration|uptime)\b[\s#:=]*\d+(?:[.,]\d+)*"
+    ),  # counters and clocks that move by themselves
+)
+"""What looks like a number and measures nothing."""
+_SIGNED = re.compile(r"(?:(?<=^)-)?\d+(?:[.,]\d+)*")
+_LONGEST_FIGURE = 9
+"""Digits of a number that may measure something. Longer ones are identifiers and times."""
+
+
+def find_figures(line: str) -> tuple[float, ...]:
+    """The numbers in a line that may say how far the work is, in order, without times, places, counters and addresses."""
+    for pattern, instead in _NOISE:
+        line = pattern.sub(instead, line)
+    for pattern in _NOT_MEASURED:
+        line = pattern.sub("", line)
+    found: list[float] = []
+    for word in _WORD.findall(line):
+        if _NAME.match(word):
+            continue
+        for text in _SIGNED.findall(word):
+            digits = text.replace(",", "")
+            if len(digits) <= _LONGEST_FIGURE and digits.count(".") < 2:
+                found.append(float(digits))
+    return tuple(found)

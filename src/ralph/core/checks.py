@@ -2,7 +2,7 @@
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -184,6 +184,11 @@ class FailureSet:
     """A short name for the set; empty if the check failed without output, or did not print everything."""
     is_reported: bool = False
     """Whether the check itself says how many there are. Otherwise Ralph counted lines."""
+    places: tuple[str, ...] = ()
+    """Names for where an exception was raised: by the source lines, and by their numbers. An edit of the line changes one, an
+    edit above it the other; at another place both are new. Empty if the output has no traceback."""
+    figures: Mapping[str, float | None] = field(default_factory=dict)
+    """The numbers in its output, by a name for the rest of their line. None: the number differed although nothing changed."""
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,15 @@ Every pattern here is tried once per line and takes time in proportion to it, ho
 """
 
 import hashlib
+import itertools
 import math
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from ralph.core.check_output import normalize_output, remove_directories
+from ralph.core.check_output import find_figures, normalize_output, remove_directories
 from ralph.core.checks import Check, Counts, FailureSet, Measure
 from ralph.core.text import regex
 from ralph.verify.summaries import count_tests, find_failing_tests
@@ -58,10 +60,15 @@ LONGEST = 300
 """Characters of a line that are read."""
 MAX_LINES = 20_000
 """Lines of output that are read; the last ones, since summaries stand at the end."""
+_FRAME = re.compile(r"^\s*File \"(.+)\", line (\d+)")
+"""A place in a traceback of Python; the source line is below it."""
+MAX_FIGURES = 20
+"""Numbers in an output that are compared. Output with more of them is a table or a log."""
 _ERROR_LINE = re.compile(
     r"\w\.\w{1,6}(?::\d|\(\d+[,)]|:\[\d+,)"  # a.py:3, a.ts(3,5), A.java:[3,5]
     r"|^\s*File \".+\", line \d"
     r"|\b[Ee]rror(?:\[\w{1,9}\]| TS\d{1,6})?:"
+    r"|^\s*(?:Uncaught )?(?:\w+\.)*[A-Z]\w*(?:Error|Exception)(?::|$)"  # the last line of a traceback
     r"|^\s*\d+:\d+\s+(?:error|warning)\s"  # eslint
     r"|^[A-Z]{1,5}\d{2,5}\s"  # ruff
     r"|^E\s+\S"  # pytest
@@ -200,13 +207,56 @@ def read_failure_set(check: Check, output: str, tests: Counts | None, value: flo
         return FailureSet(distance, _digest(items))
     counts = not _stopped_early(check.command, output)
     reported = _count_failures(output, tests, len(names)) if counts else None
+    figures = {} if reported else _read_figures(lines)
     if items:
-        count = reported or (len(errors) if counts and errors else None)
-        return FailureSet(count, _digest({**items, "failures": count or 0}), is_reported=bool(reported))
+        # The frames of a traceback are one failure, however many there are.
+        separate = [line for line in errors if not _FRAME.match(line)]
+        count = reported or (len(separate or errors) if counts and errors else None)
+        digest = _digest({**items, "failures": count or 0})
+        return FailureSet(count, digest, bool(reported), places=_name_places(lines), figures=figures)
     complaints = [line for line in lines if _COMPLAINT.search(remove_directories(line))]
     distinct = set(normalize_output("\n".join(complaints or lines)).splitlines())
     count = reported or (len(distinct) if counts and complaints else None)
-    return FailureSet(count, _digest(dict.fromkeys(distinct, count or 1)), is_reported=bool(reported))
+    return FailureSet(count, _digest(dict.fromkeys(distinct, count or 1)), bool(reported), figures=figures)
+
+
+def _name_places(lines: Sequence[str]) -> tuple[str, ...]:
+    """Names for the places in the tracebacks of an output: by their source lines, and by their line numbers."""
+    sources: list[str] = []
+    numbers: list[str] = []
+    for line, below in itertools.pairwise([*lines, ""]):
+        if frame := _FRAME.match(line):
+            source = below.strip() if below[:1].isspace() and not _FRAME.match(below) else ""
+            sources.append(f"{frame[1]} {source}")
+            numbers.append(f"{frame[1]} {frame[2]}")
+    if not sources:
+        return ()
+    return (f"source {_digest(Counter(sources))}", f"line {_digest(Counter(numbers))}")
+
+
+def _read_figures(lines: Sequence[str]) -> dict[str, float | None]:
+    """The numbers in the lines that occur once, by a name for the rest of the line and their place in it."""
+    found: dict[str, float | None] = {}
+    repeated: set[str] = set()
+    for above, line in itertools.pairwise(["", *lines]):
+        # The line below a frame of a traceback is source, which the work changes anyway.
+        figures = () if _FRAME.match(above) else find_figures(line)
+        if not figures:
+            continue
+        rest = normalize_output(line)
+        names = [_digest(Counter([rest, f"number {position}"])) for position in range(len(figures))]
+        repeated.update(name for name in names if name in found)
+        found.update(zip(names, figures, strict=True))
+        if len(found) > MAX_FIGURES:
+            return {}
+    return {name: figure for name, figure in found.items() if name not in repeated}
+
+
+def mark_unstable_figures(failures: FailureSet, again: FailureSet | None) -> FailureSet:
+    """A failure set whose numbers are None if they are others in a second run on the same files."""
+    known = again.figures if again else {}
+    figures = {name: value if known.get(name, value) == value else None for name, value in failures.figures.items()}
+    return replace(failures, figures=figures)
 
 
 def _count_failures(output: str, tests: Counts | None, named: int) -> float | None:

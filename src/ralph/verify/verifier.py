@@ -25,11 +25,14 @@ from ralph.store.rejected_trees import RejectedTrees
 from ralph.verify.changed_files import FileChange, is_judge_file, is_test_path
 from ralph.verify.counterproof import REBUTTABLE, Counterproof, drop_fail_fast, is_about_tests
 from ralph.verify.guards import scan
+from ralph.verify.measures import mark_unstable_figures
 from ralph.verify.runner import CheckRunner
 from ralph.verify.summaries import has_lasting_summary
 from ralph.verify.work import TreeComparison
 
 _SAY_WHY_FEWER_RUN = frozenset((Rule.TEST_SKIPPED, Rule.TEST_DELETED))
+_SHORT = 20.0
+"""Seconds that a check may take to be run twice before the first turn, to see which numbers in its output move by themselves."""
 AGAIN = 2
 """How often a flaky check is run again, and must pass each time."""
 _DECLARES = re.compile(
@@ -115,8 +118,15 @@ class Verifier:
                 if again.status is CheckStatus.FAILED:
                     failing = tuple(dict.fromkeys((*result.failing, *again.failing)))
                     result = replace(result, failing=failing, tests=again.tests or result.tests)
-            results.append(result)
+            results.append(await self._compare_figures(check, result))
         return replace(verdict, results=tuple(results))
+
+    async def _compare_figures(self, check: Check, result: CheckResult) -> CheckResult:
+        """The result with the numbers of its output that differ in a second run marked: they say nothing about the work."""
+        if not result.failures or not result.failures.figures or result.seconds > _SHORT:
+            return result
+        again = (await self.runner.run("baseline-again", [check])).results[0]
+        return replace(result, failures=mark_unstable_figures(result.failures, again.failures))
 
     async def _warn_early(self, verdict: Verdict, checks: Sequence[Check]) -> Verdict:
         """The verdict with warnings of what would hold the work up if the checks passed, so that no turn builds on it."""

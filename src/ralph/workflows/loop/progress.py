@@ -1,7 +1,7 @@
 """Whether a loop gets anywhere: the failures of each check, counted and compared with all that this run has seen."""
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
@@ -9,10 +9,39 @@ from ralph.core.checks import CheckResult, Verdict
 
 STUCK = 3
 """Iterations in a row without progress after which a loop is stuck."""
-MAX_SEEN = 200
-"""Failure sets and trees that are remembered; the oldest give way."""
+MAX_SEEN = 400
+"""Failure sets, places and trees that are remembered; the oldest give way."""
 
 Counts = tuple[float | None, ...]
+
+
+MAX_FIGURES = 100
+"""Numbers in the output of checks that are followed; later ones are left out."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number in the output of a check, as far as this run has seen it move."""
+
+    name: str
+    low: float
+    high: float
+    direction: int = 0
+    """Which end it last went beyond: 1 or -1; 0 if it has not moved yet."""
+    is_noise: bool = False
+    """Whether it moves by itself."""
+
+    def move(self, value: float) -> "Figure":
+        """With the next value."""
+        side = (value > self.high) - (value < self.low)
+        if not side:
+            return self
+        return replace(self, low=min(self.low, value), high=max(self.high, value), direction=side)
+
+    def has_advanced(self, before: "Figure") -> bool:
+        """Whether it went further than ever in the direction in which it was going. Back and forth is no progress."""
+        is_further = (self.low, self.high) != (before.low, before.high)
+        return is_further and not self.is_noise and before.direction in (0, self.direction)
 
 
 @dataclass(frozen=True)
@@ -27,11 +56,14 @@ class LoopProgress:
     """The failure sets so far, and the trees that were judged."""
     stalled: int = 0
     """Iterations in a row without progress."""
+    figures: tuple[Figure, ...] = ()
+    """The numbers that checks print beside what they count."""
     failures: Counts = ()
     """How many failures there were: before the run, now, and at best; empty if some cannot be counted."""
 
     def after(self, verdict: Verdict, iteration: int) -> "LoopProgress":
-        """With one more verdict. Progress is a lower count, more passed tests, or a failure set that this run has not seen.
+        """With one more verdict. Progress is one of these: a lower count, more passed tests, a failure set that this run has
+        not seen, an exception at a new place, or a number in the output that goes further in one direction than ever.
 
         A tool that stops at the first failure always counts one, but what fails is new, or more tests pass before it. A tree
         that was judged before cannot have new failures: what differs then is noise.
@@ -41,17 +73,37 @@ class LoopProgress:
         lowest = _best(min, self.lowest, tuple(map(_count, results)))
         most_passed = _best(max, self.most_passed, tuple(map(_count_passed, results)))
         is_better = _differs(lowest, self.lowest) or _differs(most_passed, self.most_passed)
-        failure, tree = _short(_failure_set(verdict, iteration)), _short(f"tree {verdict.tree}")
-        is_new = failure not in self.seen and (not verdict.tree or tree not in self.seen)
-        added = [failure, tree] if verdict.tree else [failure]
+        failure, tree = _failure_set(verdict, iteration), _short(f"tree {verdict.tree}")
+        places = [_short(f"{failure} {place}") for result in results for place in _places(result)]
+        is_other_place = bool(places) and not any(place in self.seen for place in places)
+        figures = self._move_figures(results)
+        is_further = any(new.has_advanced(old) for new, old in zip(figures, self.figures, strict=False))
+        is_new = _short(failure) not in self.seen or is_other_place or is_further
+        is_new = is_new and (not verdict.tree or tree not in self.seen)
+        added = [_short(failure), *places, *([tree] if verdict.tree else [])]
         return replace(
             self,
             lowest=lowest,
             most_passed=most_passed,
             seen=tuple(dict.fromkeys((*self.seen, *added)))[-MAX_SEEN:],
             stalled=0 if is_better or is_new else self.stalled + 1,
+            figures=figures,
             failures=self._count_failures(verdict),
         )
+
+    def _move_figures(self, results: Sequence[CheckResult]) -> tuple[Figure, ...]:
+        """The known numbers, where they are now, followed by new ones."""
+        known = {figure.name: figure for figure in self.figures}
+        for result in results:
+            for name, value in result.failures.figures.items() if result.failures else ():
+                name = _short(f"{result.title} {name}")
+                if value is None:
+                    known[name] = Figure(name, 0.0, 0.0, is_noise=True)
+                elif name in known:
+                    known[name] = known[name].move(value)
+                else:
+                    known[name] = Figure(name, value, value)
+        return tuple(known.values())[:MAX_FIGURES]
 
     def restart(self) -> "LoopProgress":
         """What a resumed loop continues with: what was seen stays known, and the iterations count anew."""
@@ -79,6 +131,10 @@ def _count(result: CheckResult) -> float | None:
 
 def _count_passed(result: CheckResult) -> float | None:
     return float(result.tests.passed) if result.tests and not result.passed else None
+
+
+def _places(result: CheckResult) -> tuple[str, ...]:
+    return result.failures.places if result.failures else ()
 
 
 def _best(choose: Callable[[Iterable[float]], float], known: Counts, counts: Counts) -> Counts:

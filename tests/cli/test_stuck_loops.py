@@ -1,0 +1,67 @@
+"""Loops with checks that print one error or one number at a time: an agent that gets on is not stuck."""
+
+import pytest
+from test_loop import Project, project  # noqa: F401 - the fixture
+
+COUNT = 'n=$(($(cat "$HOME/turns" 2>/dev/null || echo 0) + 1)); echo $n > "$HOME/turns"; '
+SCRIPT = """\
+def step(number):
+    if number == 1: return int("x")
+    if number == 2: return {}["key"]
+    if number == 3: return 1 / 0
+    if number == 4: return None.strip()
+    if number == 5: assert number > 9
+    if number == 6: assert number > 10
+    if number == 7: return [][3]
+for number in range(DONE + 1, 8):
+    step(number)
+"""
+
+
+def loop(project: Project, agent: str, check: str, turns: int) -> tuple[int, int]:  # noqa: F811
+    """The exit code, and how many iterations there were."""
+    done = project.work(f"{COUNT}{agent}", "--max-iterations", str(turns), until=f"`{check}`")
+    return done.code, len(project.journal("turn.ended"))
+
+
+def test_another_exception_each_turn_is_progress(project: Project) -> None:  # noqa: F811
+    (project.root / "r.py").write_text(f"DONE = 0\n{SCRIPT}")
+    agent = 'sed -i "s/^DONE = .*/DONE = $n/" r.py'
+    assert loop(project, agent, "python3 r.py", 10) == (0, 7)
+
+
+@pytest.mark.parametrize(
+    ("check", "turns"),
+    [
+        ('left=$((8 - $(cat n))); echo "$left words left"; test $left -eq 0', 8),
+        ('echo "score: $(($(cat n) * 12 + 10))%"; test $(cat n) -eq 7', 7),
+    ],
+    ids=["words left", "score"],
+)
+def test_a_number_that_gets_better_each_turn_is_progress(project: Project, check: str, turns: int) -> None:  # noqa: F811
+    (project.root / "n").write_text("0\n")
+    (project.root / "check.sh").write_text(check)
+    assert loop(project, "echo $n > n", "sh check.sh", 10) == (0, turns)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'echo "ticket $(($(wc -l < "$HOME/tickets"))) of the queue"',
+        'echo "random $(od -An -N2 -tu2 /dev/urandom)"',
+        "date +%s.%N",
+    ],
+    ids=["a counter", "a random number", "the time"],
+)
+def test_a_number_that_moves_by_itself_is_no_progress(project: Project, line: str) -> None:  # noqa: F811
+    (project.root / "check.sh").write_text(f'echo >> "$HOME/tickets"\n{line}\nfalse\n')
+    code, turns = loop(project, "echo $n > work.txt", "sh check.sh", 10)
+    assert (code, turns) == (4, 4), "three turns without progress, and one with another approach"
+
+
+def test_a_resumed_loop_knows_the_numbers_it_has_seen(project: Project) -> None:  # noqa: F811
+    (project.root / "n").write_text("0\n")
+    (project.root / "check.sh").write_text('echo "$((8 - $(cat n))) words left"; test $(cat n) -eq 8')
+    assert loop(project, "echo $n > n", "sh check.sh", 2) == (3, 2)
+    done = project.ralph("resume", "--max-iterations", "10", "--yes")
+    assert (done.code, len(project.journal("turn.ended"))) == (0, 8)
