@@ -14,7 +14,7 @@ def test_cause_in_the_first_of_many_lines_is_quoted() -> None:
     text, left_out = excerpt_output(output, 2000)
     assert text.startswith(cause) and text.endswith("Found 1 error.")
     assert left_out > 5000 and f"... {left_out} lines left out" in text
-    assert len(text) < 2200
+    assert len(text) <= 2000
 
 
 def test_errors_in_the_middle_are_quoted_in_their_order() -> None:
@@ -38,6 +38,21 @@ def test_no_line_is_missing_without_a_note(output: str, room: int) -> None:
     text, left_out = excerpt_output(output, room)
     noted = sum(int(number) for number in re.findall(r"^\.\.\. (\d+) lines? left out$", text, re.MULTILINE))
     assert noted == left_out
+
+
+@given(
+    st.lists(st.sampled_from(["ok", "x" * 70, "a.py:1:2: error: no", "it failed here", "y" * 900])),
+    st.integers(1300, 6000),
+)
+def test_excerpt_is_never_longer_than_its_room(lines: list[str], room: int) -> None:
+    text, _ = excerpt_output("\n".join(lines * 20), room)
+    assert len(text) <= room
+
+
+def test_excerpt_uses_its_room_if_every_line_is_an_error() -> None:
+    text, left_out = excerpt_output("\n".join(f"a.py:{number}: {'x' * 90}" for number in range(100, 300)), 6000)
+    assert 5890 < len(text) <= 6000
+    assert left_out == 200 - 59 and text.count("left out") == 1
 
 
 def test_lines_that_only_count_are_no_errors() -> None:

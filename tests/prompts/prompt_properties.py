@@ -140,15 +140,27 @@ def find_parts_above_budget(parts: Collection[PartSize]) -> list[str]:
     return [*faults, f"the prompt has {total} tokens"] if total >= MAX_TOKENS else faults
 
 
+def find_text_faults(text: str, parts: Collection[PartSize]) -> list[str]:
+    """The faults of a prompt that do not depend on the files that are there."""
+    faults = [fault for look in TEXT_PROPERTIES for fault in look(text)]
+    return [*faults, *find_parts_above_budget(parts), *find_missing_parts(text, parts)]
+
+
 def find_faults(text: str, inbox: Collection[str], paths: Collection[str], parts: Collection[PartSize]) -> list[str]:
     """All faults of a prompt."""
-    faults = [fault for look in TEXT_PROPERTIES for fault in look(text)]
-    faults += find_unknown_paths(text, inbox, paths)
-    faults += find_parts_above_budget(parts)
-    # The tokens of each part are rounded up.
-    if count_tokens(text) < sum(part.tokens for part in parts) - len(parts):
-        faults.append("the prompt is shorter than its parts")
-    return faults
+    return find_text_faults(text, parts) + find_unknown_paths(text, inbox, paths)
+
+
+def find_missing_parts(text: str, parts: Collection[PartSize]) -> list[str]:
+    """Whether a prompt is shorter or longer than the parts of which it consists.
+
+    The tokens of a part are its characters divided by four, rounded up. Two line breaks stand between parts and one at the
+    end. So the two counts can only differ by the rounding.
+    """
+    difference = count_tokens(text) - sum(part.tokens for part in parts)
+    if difference < -((len(parts) + 1) // 4):
+        return ["the prompt is shorter than its parts"]
+    return ["the prompt is longer than its parts"] if difference > (len(parts) + 1) // 2 else []
 
 
 def _is_below(path: str, known: Collection[str]) -> bool:

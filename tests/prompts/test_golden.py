@@ -7,11 +7,12 @@ from golden import GOLDEN, PEER_TOKENS, Case, collect
 from prompt_properties import (
     TEXT_PROPERTIES,
     find_long_sentences,
+    find_missing_parts,
     find_parts_above_budget,
     find_unknown_paths,
 )
 
-from ralph.core.prompt import measure_parts
+from ralph.core.prompt import PromptPart, build_prompt, measure_parts
 
 CASES = collect()
 EVERY_PROMPT = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -57,6 +58,7 @@ def test_every_path_that_is_named_exists(case: Case) -> None:
 def test_prompt_keeps_to_its_budgets(case: Case) -> None:
     sizes = measure_parts(case.prompt)
     assert find_parts_above_budget(sizes) == []
+    assert find_missing_parts(case.prompt.text, sizes) == []
     assert sum(part.tokens for part in sizes if part.name in case.fixed) <= PEER_TOKENS // 3
 
 
@@ -89,3 +91,14 @@ def test_paths_that_do_not_exist_are_found() -> None:
         "`.ralph/turn/inbox/none.md` is not in the inbox"
     ]
     assert find_unknown_paths("See `.ralph/secret`.", (), ()) == ["`.ralph/secret` does not exist"]
+
+
+@pytest.mark.parametrize("count", range(1, 13))
+@pytest.mark.parametrize("length", range(5, 9))
+def test_a_prompt_is_as_long_as_its_parts(count: int, length: int) -> None:
+    prompt = build_prompt(PromptPart(f"part-{number}", "x" * length) for number in range(count))
+    sizes = measure_parts(prompt)
+    assert find_missing_parts(prompt.text, sizes) == []
+    some = 3 * count + 8
+    assert find_missing_parts("x" * (len(prompt.text) - some), sizes) == ["the prompt is shorter than its parts"]
+    assert find_missing_parts("x" * (len(prompt.text) + some), sizes) == ["the prompt is longer than its parts"]

@@ -10,7 +10,7 @@ from model import Request
 from ralph.core.prompt import PartSize
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "prompts"))
-from prompt_properties import find_faults
+from prompt_properties import find_faults, find_text_faults
 
 PATHS = (".ralph/turn/outbox", ".ralph/agent", ".agents/scratchpad")
 """What agents read and write beside their inbox."""
@@ -26,8 +26,8 @@ def find_prompt_faults(root: Path, requests: Sequence[Request]) -> list[str]:
         sizes = [PartSize(**part) for part in json.loads((path.parent / "turn.json").read_text())["parts"]]
         received = [request for request in requests if prompts[-1] in _join_lines(request.user_text)]
         inbox = {name for request in received for name in request.inbox}
-        if received:
-            faults += [f"{path.parent.name}: {fault}" for fault in find_faults(text, inbox, PATHS, sizes)]
+        found = find_faults(text, inbox, PATHS, sizes) if received else find_text_faults(text, sizes)
+        faults += [f"{path.parent.name}: {fault}" for fault in found]
     return faults + _find_strays(requests, prompts) if prompts else []
 
 

@@ -220,9 +220,9 @@ def test_an_answer_is_repaired_in_the_same_conversation(project: AgentProject, a
     assert (second["result"]["answer"]["summary"], iterations(project)) == ("said hello", 1)
     subject = SUBJECTS[agent]
     assert first["result"].get("session") == second["result"].get("session")
-    assert (TASK in project.model.requests[-1].user_text) is subject.resumes, (
-        "the repair itself does not say what the task was"
-    )
+    repair = next((project.run / "turns").glob("00002-*")).joinpath("prompt.md").read_text()
+    assert TASK in repair and "You work in a loop." not in repair, "the repair names the task, and not how to do it"
+    assert ("You work in a loop." in project.model.requests[-1].user_text) is subject.resumes
     total = receipt(project)["total"]
     used = subject.expected_usages(5, turns=2)
     assert (total["input_tokens"], total["output_tokens"]) in used, "what a conversation used is counted once"

@@ -14,6 +14,8 @@ _LINE_HEAD, _LINE_TAIL = 180, 80
 _CUT_LINE = re.compile(r"\[\.\.\. \d+ characters left out \.\.\.\]")
 _HEAD_SHARE, _TAIL_SHARE = 0.25, 0.4
 """How much of an excerpt its beginning and its end may take; lines that look like errors take the rest."""
+_GAP_NOTE = len("... 1000000 lines left out\n")
+"""The room for a note on lines that are left out."""
 _LEFT_OUT = re.compile(r"\.\.\. (\d+) lines? left out")
 _STRONG = re.compile(
     r"^E\s+\S|\b\w*(?:Error|Exception|Panic)\b[:(]|\berror(?:\[\w+\]|\s+TS\d+)?:|^\S+:\d+(?::\d+)?:\s"
@@ -40,7 +42,10 @@ def find_error_lines(output: str, most: int) -> list[str]:
 
 
 def excerpt_output(output: str, room: int) -> tuple[str, int]:
-    """An output cut to about the given number of characters, and how many of its lines are left out or cut."""
+    """An output cut to the given number of characters, and how many of its lines are left out or cut.
+
+    An excerpt has at least the first and the last line, even if there is no room for them.
+    """
     lines = output.strip("\n").rstrip().splitlines()
     if len(output) <= room and all(len(line) <= LONGEST_LINE for line in lines):
         missing = sum(map(_count_lines, lines)) - sum(not _LEFT_OUT.fullmatch(line) for line in lines)
@@ -48,16 +53,12 @@ def excerpt_output(output: str, room: int) -> tuple[str, int]:
     shown = [_shorten_line(line) for line in lines]
     chosen = set(_take(range(len(shown)), shown, int(room * _HEAD_SHARE)))
     chosen |= set(_take(range(len(shown) - 1, -1, -1), shown, int(room * _TAIL_SHARE)))
-    spent = sum(len(shown[number]) + 1 for number in chosen)
+    left = room - sum(len(shown[number]) + 1 for number in chosen) - _GAP_NOTE
     others = [number for number in range(len(shown)) if number not in chosen]
     strong = [number for number in others if _STRONG.search(shown[number])]
-    errors = _take(strong, shown, room - spent)
-    if len(errors) == len(strong):
-        spent += sum(len(shown[number]) + 1 for number in errors)
-        known = set(strong)
-        weak = [number for number in others if number not in known and _is_weak(shown[number])]
-        errors += _take(weak, shown, room - spent)
-    chosen |= set(errors)
+    left = _add_lines(strong, shown, chosen, left)
+    if chosen.issuperset(strong):
+        _add_lines((number for number in others if _is_weak(shown[number])), shown, chosen, left)
     return _with_gaps(shown, chosen)
 
 
@@ -91,6 +92,22 @@ def _take(numbers: Iterable[int], lines: Sequence[str], room: int) -> list[int]:
         if room < 0:
             break
     return taken
+
+
+def _add_lines(numbers: Iterable[int], lines: Sequence[str], chosen: set[int], room: int) -> int:
+    """Add the first of these lines to those chosen, as many as there is room for, and return the room that is left.
+
+    A line that stands alone divides a gap, so it needs room for one more note.
+    """
+    for number in numbers:
+        if number in chosen:
+            continue
+        neighbours = (number - 1 in chosen) + (number + 1 in chosen)
+        room -= len(lines[number]) + 1 + _GAP_NOTE * (1 - neighbours)
+        if room < 0:
+            break
+        chosen.add(number)
+    return room
 
 
 def _with_gaps(lines: Sequence[str], chosen: set[int]) -> tuple[str, int]:
