@@ -1,6 +1,6 @@
 """An agent without a model that plays every role of the session: what it hands over and writes is in `play/`, by role.
 
-It knows what is asked of it as any agent does, by the `KEY: value` lines at the top of its prompt. What a document claims to
+It knows what is asked of it as any agent does, by the `KEY: value` lines of its prompt. What a document claims to
 have run, it really runs: `{{run COMMAND}}` becomes the command with what it printed, `{{output COMMAND}}` that alone.
 """
 
@@ -20,7 +20,7 @@ TOO_LARGE = {"task-4"}
 
 def main() -> None:
     """Do one turn."""
-    block, _, _ = sys.stdin.read().partition("\n\n")
+    block = sys.stdin.read().partition("# This turn\n")[2].partition("\n\n")[0]
     keys = dict(re.findall(r"^([A-Z_]+): (.*)$", block, re.MULTILINE))
     role, inbox, outbox = os.environ["RALPH_ROLE"], Path(os.environ["RALPH_INBOX"]), Path(os.environ["RALPH_OUTBOX"])
     place = script(PLAY / role / Path(*turn_of(role, keys, inbox)))

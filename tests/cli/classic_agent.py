@@ -35,7 +35,7 @@ def task(id: str, inherits: str = "None") -> str:
 
 def main() -> None:
     prompt = sys.stdin.read()
-    keys = dict(re.findall(r"^([A-Z_]+): (.*)$", prompt.split("\n\n")[0], re.MULTILINE))
+    keys = dict(re.findall(r"^([A-Z_]+): (.*)$", prompt.partition("# This turn\n")[2].split("\n\n")[0], re.MULTILINE))
     role, mode, id = os.environ["RALPH_ROLE"], keys.get("MODE", ""), keys.get("TASK_ID", "")
     script = json.loads(pathlib.Path(os.environ["SCRIPT"]).read_text())
     inbox, out = (pathlib.Path(os.environ[name]) for name in ("RALPH_INBOX", "RALPH_OUTBOX"))

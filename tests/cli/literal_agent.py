@@ -9,7 +9,7 @@ import sys
 
 def main() -> None:
     prompt = sys.stdin.read()
-    keys = dict(re.findall(r"^([A-Z_]+): (.*)$", prompt.split("\n\n")[0], re.MULTILINE))
+    keys = dict(re.findall(r"^([A-Z_]+): (.*)$", prompt.partition("# This turn\n")[2].split("\n\n")[0], re.MULTILINE))
     asked = re.split("# What to hand over|# The format", prompt)[1]
     documents = dict(re.findall(r"^`([^`\n]+)`[^\n]*:\n````\n(.*?\n)````$", asked, re.DOTALL | re.MULTILINE))
     mode = keys.get("MODE", "")

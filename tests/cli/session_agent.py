@@ -86,7 +86,7 @@ def edits_the_session(session: pathlib.Path, task: str) -> None:
 
 def main() -> None:
     prompt = sys.stdin.read()
-    keys = dict(re.findall(r"^([A-Z_]+): (.*)$", prompt.split("\n\n")[0], re.MULTILINE))
+    keys = dict(re.findall(r"^([A-Z_]+): (.*)$", prompt.partition("# This turn\n")[2].split("\n\n")[0], re.MULTILINE))
     role, mode, task = os.environ["RALPH_ROLE"], keys.get("MODE", ""), keys.get("TASK_ID", "")
     script = json.loads(pathlib.Path(os.environ["SCRIPT"]).read_text())
     out = pathlib.Path(os.environ["RALPH_OUTBOX"])

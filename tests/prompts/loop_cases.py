@@ -157,6 +157,7 @@ SITUATIONS: dict[str, Callable[[], Driver]] = {
     "first-iteration-may-change": lambda: Driver(may_change=("test_cart.py",)).check(BASELINE),
     "first-iteration-coverage": lambda: Driver(type=TaskType.COVERAGE).check(BASELINE),
     "further-iteration": further,
+    "further-iteration-coverage": lambda: further(type=TaskType.COVERAGE),
     "further-iteration-regressed": lambda: (
         further().turn(CART, summary="Applied the discount.").check(Verdict((pytest_failed(FIRST, TOTAL), RUFF_FAILED)))
     ),

@@ -2,10 +2,12 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from golden import NOWHERE, Case, after_steer, inbox_of, with_messages
 
+from ralph.core.check_output import fence
 from ralph.core.signals import SignalType
 from ralph.core.turns import OUTBOX, FileStat, TurnRequest
 from ralph.documents.contracts import build_repair_prompt, with_rejection
@@ -13,7 +15,8 @@ from ralph.documents.guidance import LISTEN
 from ralph.store.settings import load_prompt
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "workflows"))
-from test_session_prompts import requests_of
+from test_session_parity import Play, classic, entry, play_standard, task
+from test_session_prompts import keys_of, requests_of
 
 PATHS = frozenset({OUTBOX, ".ralph-sessions"})
 FRAME = frozenset({"role", "workspace", "answer"})
@@ -33,6 +36,8 @@ FAULTS = {
     ),
 }
 """What can be wrong with the answers to some prompts."""
+ANY_FAULT = ("status: Field required",)
+"""What can be wrong with every answer."""
 
 
 def cases() -> Iterator[Case]:
@@ -42,8 +47,8 @@ def cases() -> Iterator[Case]:
             yield _steered(f"session/{layout}/{name}-steered", request)
             if name in ("executor-first-attempt", "planner-task_breakdown"):
                 yield _continued(f"session/{layout}/{name}-continued", request)
-            if errors := FAULTS.get(f"{layout}/{name}"):
-                yield from _repaired(f"session/{layout}/{name}", request, errors)
+            errors = FAULTS.get(f"{layout}/{name}", ANY_FAULT)
+            yield from _repaired(f"session/{layout}/{name}", request, errors)
 
 
 def _case(name: str, request: TurnRequest) -> Case:
@@ -69,3 +74,36 @@ def _repaired(name: str, request: TurnRequest, errors: tuple[str, ...]) -> Itera
     yield Case(f"{name}-repair", repair, inbox_of(request), PATHS, FRAME)
     again = with_rejection(request.prompt, errors).with_parts(LISTEN)
     yield Case(f"{name}-after-repair", again, inbox_of(request), PATHS, FRAME)
+
+
+def ask_hostile(layout: str, turn: tuple[str, str, str], text: str) -> TurnRequest:
+    """The turn of a role, mode and attempt in a session in which everybody writes this text."""
+    for request in play_hostile(layout, text).requests:
+        keys = keys_of(request)
+        if (request.role, keys.get("MODE", ""), keys.get("ATTEMPT_NUMBER", "")) == turn:
+            return request
+    raise AssertionError(f"there is no turn {turn}")
+
+
+def play_hostile(layout: str, text: str) -> Play:
+    """A session whose user, planner, executor and reviewer write the text wherever they can."""
+    task_text = define_task(layout, text[:2000])
+    key, documents = (
+        ("plan:plan-breakdown@1", {"tasks/task-1.md": task_text})
+        if layout == "standard"
+        else ("plan:plan-breakdown", {"tasks.md": task_text})
+    )
+    report = {"documents": {"report.md": f"### Summary of Changes\n{text}\n"}}
+    failed = {"answer": {"status": "completed", "verdict": "Failed", "feedback": text[:2000]}}
+    says = {key: {"documents": documents}, "execute:task-1-1": report, "review:task-1-1": failed}
+    play = play_standard(says) if layout == "standard" else classic(says=says)
+    play.rules = replace(play.rules, request=text)
+    play.load()
+    return play.run()
+
+
+def define_task(layout: str, objective: str) -> str:
+    """A task as a planner can write it: text with several lines is a code block in its objective."""
+    if layout == "standard":
+        return task("task-1").replace("make it", fence(objective))
+    return entry(1).replace("make it", " ".join(objective.split()))

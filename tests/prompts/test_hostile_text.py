@@ -7,6 +7,7 @@ from dataclasses import replace
 import hats_cases
 import loop_cases
 import pytest
+import session_cases
 from golden import NOWHERE, with_messages
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +36,16 @@ HOSTILE = {
 }
 """Text that would end a part, or open one, if it stood in a prompt as it is."""
 Build = Callable[[str], TurnRequest]
+SESSION_TURNS = (
+    ("planner", "INITIALIZE", ""),
+    ("questioner", "brainstorm", ""),
+    ("questioner", "research", ""),
+    ("planner", "TASK_BREAKDOWN", ""),
+    ("executor", "", "1"),
+    ("executor", "", "2"),
+    ("reviewer", "TASK_REVIEW", ""),
+    ("reviewer", "SESSION_REVIEW", ""),
+)
 
 
 def ask_loop(text: str) -> TurnRequest:
@@ -80,6 +91,10 @@ def ask_resolver(text: str) -> TurnRequest:
     return request
 
 
+def ask_session(layout: str, role: str, mode: str, attempt: str = "") -> Build:
+    return lambda text: session_cases.ask_hostile(layout, (role, mode, attempt), text)
+
+
 REQUESTS: dict[str, Build] = {
     "loop": ask_loop,
     "loop after an answer": ask_after_hostile_answer,
@@ -88,6 +103,11 @@ REQUESTS: dict[str, Build] = {
     "hat with a payload": ask_hat_with_payload,
     "coordinator": ask_coordinator,
     "resolver": ask_resolver,
+    **{
+        f"{layout} {role} {mode or attempt}": ask_session(layout, role, mode, attempt)
+        for layout in ("standard", "classic")
+        for role, mode, attempt in SESSION_TURNS
+    },
 }
 
 
@@ -119,7 +139,17 @@ def test_hostile_messages_change_no_part_of_a_prompt(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["open fence", "heading", "tags", "placeholders"])
-@pytest.mark.parametrize("build", [ask_loop, ask_hat])
+@pytest.mark.parametrize(
+    "build",
+    [
+        ask_loop,
+        ask_hat,
+        ask_session("standard", "planner", "INITIALIZE"),
+        ask_session("classic", "planner", "INITIALIZE"),
+        ask_session("standard", "executor", "", "2"),
+        ask_session("classic", "executor", "", "2"),
+    ],
+)
 def test_what_the_user_wrote_is_there_word_for_word(build: Build, name: str) -> None:
     assert HOSTILE[name] in build(HOSTILE[name]).prompt.text
 

@@ -60,7 +60,7 @@ class Steady(Driver):
         result = TurnResult(TurnEnd.FINISHED, self.now, self.now + 1)
         if said := self.says.get(work.key.replace(":", "_").replace("-", "_").replace("@", "_").replace(".", "_")):
             return replace(result, **said)
-        if "TASK_BREAKDOWN" in work.prompt.text.split("\n\n")[0]:
+        if "MODE: TASK_BREAKDOWN" in work.prompt.text:
             return replace(result, answer={"status": "completed"}, documents=TASKS)
         if work.role == "executor":
             done = {"status": "completed", "success_criteria_met": True}

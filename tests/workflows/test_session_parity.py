@@ -38,6 +38,7 @@ from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import Change, TurnEnd, TurnRequest, TurnResult
 from ralph.documents.session.layout import Layout
 from ralph.store.settings import load_role
+from ralph.workflows.session.prompts import TURN
 from ralph.workflows.session.state import Flow, Roles, TaskFlow
 
 HOME = f".ralph-sessions/{ID}"
@@ -83,7 +84,7 @@ class Play:
 
     rules: Any
     says: dict[str, Any] = field(default_factory=dict)
-    """What comes of a turn or a check, by key: changes to the result, or False for a check that fails."""
+    """What comes of a turn or a check, by key: changes to the result, a verdict, or False for a check that fails."""
     reloads: bool = False
     is_brief: bool = False
     """Whether only the list of markers and the metadata are kept of the documents."""
@@ -187,6 +188,8 @@ class Play:
             case RunChecks(key=key, checks=checks):
                 titles = ", ".join(check.title for check in checks)
                 self.told.append(f"  checks {titles} in {work.workspace or 'the tree'}: {said is not False}")
+                if isinstance(said, Verdict):
+                    return ChecksEnded(key, said)
                 status = CheckStatus.FAILED if said is False else CheckStatus.PASSED
                 found = (CheckResult(check.title, status, 0.1, command=check.command) for check in checks)
                 return ChecksEnded(key, Verdict(tuple(found)))
@@ -212,7 +215,8 @@ class Play:
 
     def tell(self, work: TurnRequest) -> None:
         self.requests.append(work)
-        head = work.prompt.text.partition("\n\n")[0]
+        text = work.prompt.text
+        head = (text.partition(f"{TURN}\n")[2] or text).partition("\n\n")[0]
         place = work.workspace or "the tree"
         self.told.append(f"  turn of the {work.role} in {place}, reads only: {work.reads_only}, wall: {work.wall}")
         self.told += [f"    {line}" for line in head.splitlines()]
@@ -254,7 +258,7 @@ class Play:
                 return {**done, "verdict": "Qualified"}, {"review.md": "### Review Summary\nSeen.\n"}
             case "SESSION_REVIEW":
                 return {**done, "assessment": "Complete"}, {"review.md": "# Session Review\n\nIt is there.\n"}
-            case "EXTRACT":
+            case "EXTRACT" | "PROMOTE":
                 return done, {"knowledge/how-to/build.md": "---\ncategory: how-to\n---\n# Build\n\n## How\nRun it.\n"}
         raise AssertionError(work)
 
@@ -262,7 +266,7 @@ class Play:
         asked = "### Question 1\n- **ID**: Q-TECH-001\n- **Priority**: High\n- **Status**: {}\n"
         status = "Answered" if "MODE: research" in work.prompt.text else "Unanswered"
         [name] = list(work.outputs) if "*" not in work.outputs[0] else ["questions/technical.md"]
-        if "feedback-driven" in work.prompt.text.split("\n\n")[0]:
+        if "CATEGORY: feedback-driven" in work.prompt.text:
             name = "questions/feedback-driven.md"
         return {name: f"# Questions\n\n## Cycle 1\n\n{asked.format(status)}"}
 

@@ -7,15 +7,28 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_session_parity import FAILED_REVIEW, PLAYS, Play, classic, play_standard, roles
+from test_session_parity import FAILED_REVIEW, HOME, PLAYS, Play, classic, play_standard, roles, with_instructions
 
+from ralph.core.check_output import excerpt_output
+from ralph.core.checks import CheckResult, CheckStatus, Finding, Rule, Verdict
+from ralph.core.events import MergeEnd
 from ralph.core.prompt import count_tokens
+from ralph.core.signals import SignalType
 from ralph.core.turns import TurnRequest
 from ralph.documents import contracts
+from ralph.workflows.session.prompts import TURN
 
 GOLDEN = Path(__file__).parents[1] / "prompts" / "golden" / "session"
-RECORDED = ("success", "rework", "gaps", "split", "feedback", "update")
-BUDGET = 1600
+RECORDED = ("success", "rework", "gaps", "split", "feedback", "update", "rescoped", "questions")
+OUTPUT = "\n".join(
+    [
+        "src/app.ts(3,7): error TS2304: Cannot find name 'Invoice'.",
+        *(f"  at step {number} of the build" for number in range(6000)),
+        "Build stopped.",
+    ]
+)
+"""What a check prints whose cause is its first line."""
+BUDGET = 2200
 """Tokens that a prompt of these small sessions may take."""
 
 
@@ -24,17 +37,31 @@ def name_of(request: TurnRequest, keys: dict[str, str]) -> str:
     words = [request.role, keys.get("MODE", "")]
     if "ATTEMPT_NUMBER" in keys:
         words.append("first-attempt" if keys["ATTEMPT_NUMBER"] == "1" else "further-attempt")
+        words.append(find_cause(request.prompt.text.partition("# Why the previous attempt failed\n```\n")[2]))
     if request.role == "questioner" and keys.get("CATEGORY") == "feedback-driven":
         words.append("feedback-driven")
     elif any(name.startswith("feedbacks/") for name in request.inbox):
         words.append("with-feedback")
-    if "previous-review.md" in request.inbox and keys.get("MODE") == "SESSION_REVIEW":
+    continued = {"SESSION_REVIEW": ("previous-review.md",), "brainstorm": request.hands_over}
+    if any(name in request.inbox for name in continued.get(keys.get("MODE", ""), ())):
         words.append("again")
+    if "steer.md" in request.inbox:
+        words.append("rescoped")
     return "-".join(word.lower() for word in words if word)
 
 
+def find_cause(why: str) -> str:
+    """What made the previous attempt fail, in a word; empty if it was the review."""
+    if "it could not be merged" in why:
+        return "not-merged"
+    if "[test-skipped]" in why:
+        return "findings"
+    return "failed-checks" if why.startswith("$ ") else ""
+
+
 def keys_of(request: TurnRequest) -> dict[str, str]:
-    return dict(line.split(": ", 1) for line in request.prompt.text.split("\n\n")[0].splitlines())
+    block = request.prompt.text.partition(f"{TURN}\n")[2].partition("\n\n")[0]
+    return dict(line.split(": ", 1) for line in block.splitlines())
 
 
 def requests_of(layout: str) -> dict[str, TurnRequest]:
@@ -42,11 +69,14 @@ def requests_of(layout: str) -> dict[str, TurnRequest]:
     found: dict[str, TurnRequest] = {}
     for play in plays(layout):
         for request in play.requests:
-            found.setdefault(name_of(request, keys_of(request)), request)
+            # Its prompt is a golden file of the merge queue.
+            if request.role != "resolver":
+                found.setdefault(name_of(request, keys_of(request)), request)
     return found
 
 
 def plays(layout: str) -> Iterator[Play]:
+    yield play_failed_checks(layout)
     start = play_standard if layout == "standard" else classic
     rework = {"review:task-1-1": {"answer": FAILED_REVIEW}, "check:task-2-1": False}
     first = start(rework, "make test") if layout == "standard" else classic("make test", says=rework)
@@ -55,6 +85,45 @@ def plays(layout: str) -> Iterator[Play]:
     for what in RECORDED:
         if f"{layout}-{what}" in PLAYS:
             yield PLAYS[f"{layout}-{what}"]()
+    if layout == "standard":
+        yield play_approval()
+        yield play_failed_merge()
+
+
+def play_failed_checks(layout: str) -> Play:
+    """The check of the first task prints a lot, that of the second passes although a test is skipped."""
+    output, left_out = excerpt_output(OUTPUT, 6000)
+    failed = CheckResult(
+        "`python build.py` passes",
+        CheckStatus.FAILED,
+        0.1,
+        1,
+        "exit code 1",
+        output,
+        command="python build.py",
+        left_out=left_out,
+    )
+    passed = CheckResult("`pytest -q` passes", CheckStatus.PASSED, 0.1, 0, command="pytest -q")
+    finding = Finding(Rule.TEST_SKIPPED, "test_cart.py", 17, "test_discount is skipped.")
+    says = {"check:task-1-1": Verdict((failed,)), "check:task-2-1": Verdict((passed,), (finding,))}
+    play = play_standard(says, "make test") if layout == "standard" else classic("make test", says=says)
+    play.rules = replace(play.rules, knowledge=(".docs/how-to/build.md",))
+    return play.run()
+
+
+def play_failed_merge() -> Play:
+    """The work of a task fails the checks of the session on the merged tree; the user says to go on."""
+    play = play_standard({f"merge-task-2-1-{n}": MergeEnd.RED for n in (1, 2, 3, 4)}, "all").run()
+    play.edit(f"{HOME}/iterations/2/feedbacks/20261116-100000/feedbacks.md", "# Feedback\n\n- **ISS-001**: go on\n")
+    return play.resume()
+
+
+def play_approval() -> Play:
+    """The user approves with a sentence on what to keep."""
+    play = with_instructions(play_standard({}, "all"), "- approval: signal\n- max_cycles: 0\n").run()
+    play.load()
+    play.signal(SignalType.APPROVE, "Keep only what is about the build.")
+    return play.run()
 
 
 @pytest.mark.parametrize("layout", ["standard", "classic"])
@@ -81,6 +150,30 @@ def test_prompts_are_whole(layout: str) -> None:
         for pattern in request.outputs:
             assert pattern.partition("*")[0].rpartition("/")[2] in text.split("# What to hand over")[1], (name, pattern)
         assert text.index("# Your inbox") < text.index("# What to hand over")
+
+
+@pytest.mark.parametrize("layout", ["standard", "classic"])
+def test_every_file_of_the_inbox_is_listed_with_what_it_is(layout: str) -> None:
+    for name, request in requests_of(layout).items():
+        listed = request.prompt.text.partition("# Your inbox\n")[2].partition("\n\n")[0].splitlines()[1:]
+        assert [line for line in listed if not re.match(r"- `[^`]+`: \w+ \w+", line)] == [], name
+
+
+@pytest.mark.parametrize("layout", ["standard", "classic"])
+def test_what_stays_the_same_comes_before_what_belongs_to_one_turn(layout: str) -> None:
+    requests = requests_of(layout)
+    first, further = (requests[f"executor-{which}-attempt"].prompt.text for which in ("first", "further"))
+    assert first.partition(TURN)[0] == further.partition(TURN)[0]
+    assert "make test" in first.partition(TURN)[0]
+
+
+@pytest.mark.parametrize("layout", ["standard", "classic"])
+def test_executor_gets_the_cause_that_the_check_printed_first(layout: str) -> None:
+    prompt = requests_of(layout)["executor-further-attempt-failed-checks"].prompt.text
+    why = prompt.partition("# Why the previous attempt failed\n")[2].partition("\n# ")[0]
+    assert "src/app.ts(3,7): error TS2304: Cannot find name 'Invoice'.\n" in why
+    assert re.search(r"^\.\.\. 59\d\d lines left out$", why, re.MULTILINE) and "\nBuild stopped.\n" in why
+    assert "characters are left out" not in why
 
 
 @pytest.mark.parametrize("layout", ["standard", "classic"])

@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
+from ralph.core.check_output import excerpt_output, fence
 from ralph.core.checks import Verdict
 from ralph.core.errors import RalphError
-from ralph.core.events import TurnEnded
+from ralph.core.events import Merged, MergeEnd, TurnEnded
 from ralph.core.signals import scope_change
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.session import progress, tasks
@@ -30,6 +31,15 @@ SPLIT_AFTER = 2
 """A task is split after this number of attempts that ran out of time."""
 FEWEST_CHILDREN, MAX_CHILDREN = 2, 4
 _QUOTED = 4000
+"""Characters of the output of checks for a reviewer, and in a report."""
+WHY_ROOM = 2000
+"""Characters of the output of checks for the next attempt; its prompt has room for a few more (`prompts.WHY_BUDGET`)."""
+_MOST_FILES = 20
+_MERGE_ENDS = {
+    MergeEnd.CONFLICT: "it changes the same lines as work that is merged already",
+    MergeEnd.REVERTS: "it would revert work that is merged already",
+    MergeEnd.RED: "the checks fail together with the work that is merged already",
+}
 
 
 def schedule_tasks(settings: SessionSettings, state: SessionState, now: float) -> SessionState:
@@ -122,9 +132,9 @@ def accept_checks(
     if verdict.passed:
         return state.with_task_flow(task, step=Step.REVIEW, checked=outputs)
     summary = "The engine ran the checks that the success criteria name. They failed, so no reviewer was started."
-    part = f"### Review Summary\n{summary}\n\n```\n{outputs}\n```"
+    part = f"### Review Summary\n{summary}\n\n{fence(outputs)}"
     state = _with_review(settings, state, task, part, qualified=False)
-    return fail_attempt(state, task, now, outputs[:_QUOTED])
+    return fail_attempt(state, task, now, describe_verdict(verdict, WHY_ROOM))
 
 
 def accept_review(
@@ -210,9 +220,18 @@ def accept_merge(state: SessionState, work: Settled, now: float) -> SessionState
     """After the merge queue merged a task, or gave it up."""
     if work.is_merged:
         return state.with_annotation(work.task, Marker.DONE, "qualified", stamp(now)).without_flow(work.task)
-    why = f"it could not be merged ({work.merged.end}); its work is on {work.merged.branch}"
     state = state.with_task_flow(work.task, branch=work.merged.branch)
-    return fail_attempt(state, work.task, now, why)
+    return fail_attempt(state, work.task, now, _describe_merge(work.merged))
+
+
+def _describe_merge(merged: Merged) -> str:
+    """Why a merge was given up, for the next attempt."""
+    lines = [f"it could not be merged (its work is on {merged.branch}): {_MERGE_ENDS[merged.end]}"]
+    if merged.files:
+        lines.append(f"files: {', '.join(merged.files[:_MOST_FILES])}")
+    if merged.verdict and not merged.verdict.passed:
+        lines.append(describe_verdict(merged.verdict, WHY_ROOM))
+    return "\n".join(lines)
 
 
 def fail_attempt(state: SessionState, task: str, now: float, why: str, note: str = "") -> SessionState:
@@ -247,14 +266,17 @@ def next_attempt(settings: SessionSettings, state: SessionState, task: str) -> i
     return number
 
 
-def describe_verdict(verdict: Verdict) -> str:
-    """The results of checks, for a reviewer and the next attempt. Failed checks come first."""
-    lines = [
-        f"$ {r.command or r.title}\n" + ("(passed)" if r.passed else f"({r.reason})\n{r.output[-_QUOTED:].strip()}")
-        for r in sorted(verdict.results, key=lambda r: r.passed)
-    ]
-    found = [f"{f.place} [{f.rule}] {f.sentence}" for f in verdict.gamed]
-    return "\n".join([*lines, *found]).strip()
+def describe_verdict(verdict: Verdict, room: int = _QUOTED) -> str:
+    """The results of checks, for a reviewer and the next attempt. Failed checks come first and share the room."""
+    share = room // max(1, len(verdict.failed))
+    lines = []
+    for result in sorted(verdict.results, key=lambda result: result.passed):
+        said = "(passed)" if result.passed else f"({result.reason})\n{excerpt_output(result.output, share)[0]}"
+        lines.append(f"$ {result.command or result.title}\n{said}".rstrip())
+    if verdict.gamed:
+        lines.append("The work does not count, because these changes may make the checks pass without it:")
+        lines += [f"- {finding.place} [{finding.rule}] {finding.sentence}" for finding in verdict.gamed]
+    return "\n".join(lines).strip()
 
 
 def _choose_tasks(settings: SessionSettings, state: SessionState) -> list[str]:

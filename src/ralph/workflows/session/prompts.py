@@ -4,7 +4,7 @@ The words are data: `prompts/roles/` has a text for each role with a section for
 filled-in examples (`forms.md`, `classic-forms.md`). A prompt is whole by itself: it names everything that the agent needs.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from ralph.core.prompt import Place, Prompt, PromptPart, build_prompt, fill_template, name_program
 from ralph.core.turns import INBOX, OUTBOX, TurnRequest
@@ -15,6 +15,8 @@ REQUEST_BUDGET = 1500
 """Tokens of the user's request in a prompt; all of it is in the inbox."""
 WHY_BUDGET = 600
 """Tokens of the reason for which the previous attempt failed."""
+TURN = "# This turn"
+"""The heading of the keys of a turn."""
 _MAX_NAMES = 20
 _READS_REQUEST = ("planner", "questioner")
 _GETS_CHECKS = ("planner", "questioner", "executor", "reviewer", "librarian")
@@ -51,6 +53,8 @@ _FILES = {
     "review.md": "the review of the whole session",
     "plan.questions.md": "questions so far, with their answers",
     "update.md": "what the user asks for now",
+    "steer.md": "what the user asked for while the task was in progress, with everything that the user said in this session",
+    "approval.md": "what the user said when approving the result",
     "skills.md": "directories with skills that you may use",
     "inherited/": "reports on the tasks that yours builds on; keep to the interfaces and names that they established",
     "reports/": "the latest report on each task, with its review",
@@ -69,6 +73,7 @@ _FILES_OF_ROLES = {
     ),
 }
 """What is in a file of the inbox, if it means something else to a role."""
+_READ_REPORT = f"Read `{INBOX}/previous-report.md` before you start. Do not repeat what did not work."
 _CATEGORIES = {
     "technical": "how the code works now, and whether the approach of the plan fits it",
     "requirements": "what exactly the user wants, and for which cases",
@@ -96,41 +101,47 @@ def build_session_prompt(
     if is_foreign:
         answer = f"`{OUTBOX}/result.json`, for example `{contracts.render_example(request.contract)}`\n"
     else:
-        form = fill_template("forms", _select_form(settings, role, mode), form_values).rstrip()
+        form = fill_template("forms", _select_form(settings, request, mode), form_values).rstrip()
         answer = (
             f"Write these files to `{OUTBOX}`, then stop. The contents are examples: keep the headings and the names of"
             f" fields, and replace the example text with your own.\n\n{form}\n"
         )
-    block = "\n".join(f"{name}: {value}" for name, value in keys.items())
+    # What is the same for every turn of a role comes first, and the role before all: a prompt begins with who is spoken to.
     return build_prompt(
         [
-            PromptPart("keys", block, "What this turn is for, and where things are."),
-            PromptPart("role", _select_role_text(settings, role, mode), "What the role does in this mode."),
-            PromptPart("category", _describe_category(keys), "What the questions are about."),
+            PromptPart(
+                "role", _select_role_text(settings, request, mode), "What the role does in this mode.", Place.RUN
+            ),
             PromptPart(
                 "workspace",
                 _describe_workspace(settings, state, request, keys),
                 "What it may change, and what becomes of it.",
+                Place.RUN,
                 heading="# Where you work",
             ),
             PromptPart(
                 "request",
                 user_request,
                 "What the user asked for.",
+                Place.RUN,
                 budget=REQUEST_BUDGET,
                 heading="# The user's request",
                 source=f"{INBOX}/request.md",
                 is_quoted=True,
             ),
-            PromptPart("task", task, "The task.", heading="# Your task", is_quoted=True),
-            _describe_previous_attempt(state, request),
-            PromptPart("checks", _describe_checks(settings, state, role), "What must pass.", heading="# Checks"),
+            PromptPart(
+                "checks", _describe_checks(settings, state, role), "What must pass.", Place.RUN, heading="# Checks"
+            ),
             PromptPart(
                 "knowledge",
                 _describe_knowledge(settings, role),
                 "What earlier sessions learned.",
+                Place.RUN,
                 heading="# What earlier sessions learned",
             ),
+            PromptPart("keys", _describe_turn(keys), "What this turn is for, and where things are.", heading=TURN),
+            PromptPart("task", task, "The task.", heading="# Your task", is_quoted=True),
+            *_describe_previous_attempt(state, request, keys),
             PromptPart("inbox", inbox, "Files to read.", heading="# Your inbox"),
             PromptPart(
                 "answer",
@@ -143,19 +154,26 @@ def build_session_prompt(
     )
 
 
-def _select_role_text(settings: SessionSettings, role: str, mode: str) -> str:
-    """The text of a role for its mode; the classic layout may have its own."""
-    roles = settings.roles
+def _select_role_text(settings: SessionSettings, request: TurnRequest, mode: str) -> str:
+    """The text of a role for its mode; the classic layout may have its own, and so may a change that the user asked for."""
+    roles, role = settings.roles, request.role
     if role in roles.foreign:
         return roles.whole(role)
-    other = "" if not settings.layout.is_classic else roles.section("classic", f"{role} {mode}".strip())
-    own = other.replace(f"## {role} {mode}", f"## {mode}", 1) or roles.section(role, mode)
+    if "steer.md" in request.inbox:
+        own = roles.section(role, f"{mode} after a STEER")
+    else:
+        other = roles.section("classic", f"{role} {mode}".strip()) if settings.layout.is_classic else ""
+        own = other.replace(f"## {role} {mode}", f"## {mode}", 1) or roles.section(role, mode)
     return "\n\n".join(part for part in (roles.opening(role), own) if part)
 
 
-def _select_form(settings: SessionSettings, role: str, mode: str) -> str:
-    name = "forms" if not settings.layout.is_classic else "classic-forms"
-    return settings.roles.section(name, f"{role} {mode}".strip()).partition("\n")[2]
+def _select_form(settings: SessionSettings, request: TurnRequest, mode: str) -> str:
+    """The documents to hand over. A document that exists already is continued, if there is a form for that."""
+    name = "classic-forms" if settings.layout.is_classic else "forms"
+    title = f"{request.role} {mode}".strip()
+    continues = any(document in request.inbox for document in request.hands_over)
+    form = settings.roles.section(name, f"{title} again") if continues else ""
+    return (form or settings.roles.section(name, title)).partition("\n")[2]
 
 
 def _describe_workspace(
@@ -164,16 +182,7 @@ def _describe_workspace(
     """Where a turn works, and what becomes of what it changes."""
     shares_tree = state.layout.shares_tree
     if request.role == "executor":
-        if shares_tree:
-            return _USERS_TREE
-        branch = keys.get("PREVIOUS_BRANCH", "")
-        earlier = (
-            f" The work of the previous attempt is on the branch `{branch}`. Your tree does not contain it:"
-            f" `git diff HEAD...{branch}` shows it, and `git restore --source={branch} -- FILE` copies one file from it."
-            " Take over what was right and change what failed or what the review objects to."
-            " Start anew only if the approach was wrong."
-        )
-        return _OWN_TREE + (earlier if branch else "")
+        return _USERS_TREE if shares_tree else _OWN_TREE
     if shares_tree:
         return _READS_USERS_TREE
     if keys.get("MODE") == "SESSION_REVIEW":
@@ -183,25 +192,43 @@ def _describe_workspace(
     return f"{_READS_TASK_TREE} In a git repository `git diff {keys['RUN_BRANCH']}...HEAD` shows what the task changed."
 
 
-def _describe_category(keys: Mapping[str, str]) -> str:
+def _describe_turn(keys: Mapping[str, str]) -> str:
+    """The keys of a turn, and what the questions of its category are about."""
+    block = "\n".join(f"{name}: {value}" for name, value in keys.items())
     category = keys.get("CATEGORY", "")
     about = _CATEGORIES.get(category, "")
-    return f"The category `{category}` is about {about}." if about else ""
+    return f"{block}\n\nThe category `{category}` is about {about}." if about else block
 
 
-def _describe_previous_attempt(state: SessionState, request: TurnRequest) -> PromptPart:
-    """Why the previous attempt failed, for the executor of the next one."""
-    why = state.flow_of(request.task).why if request.role == "executor" else ""
-    says_more = "previous-report.md" in request.inbox
-    hint = f"Read `{INBOX}/previous-report.md` before you start. Do not repeat what did not work."
-    return PromptPart(
+def _describe_previous_attempt(
+    state: SessionState, request: TurnRequest, keys: Mapping[str, str]
+) -> Iterator[PromptPart]:
+    """Why the previous attempt failed and where its work is, for the executor of the next one."""
+    if request.role != "executor":
+        return
+    has_report = "previous-report.md" in request.inbox
+    source = next((name for name in ("why-it-failed.md", "previous-report.md") if name in request.inbox), "")
+    yield PromptPart(
         "previous attempt",
-        why or ("The previous attempt failed." if says_more else ""),
+        state.flow_of(request.task).why or ("The previous attempt failed." if has_report else ""),
         "Why the previous attempt failed.",
         budget=WHY_BUDGET,
         heading="# Why the previous attempt failed",
-        ending=hint if says_more else "",
+        ending=_READ_REPORT if has_report else "",
+        source=f"{INBOX}/{source}" if source else "",
         is_quoted=True,
+    )
+    branch = keys.get("PREVIOUS_BRANCH", "")
+    text = (
+        f"It is on the branch `{branch}`. Your tree does not contain it: `git diff HEAD...{branch}` shows it, and"
+        f" `git restore --source={branch} -- FILE` copies one file from it. Take over what was right and change what failed"
+        " or what the review objects to. Start anew only if the approach was wrong."
+    )
+    yield PromptPart(
+        "previous work",
+        text if branch else "",
+        "Where the work of the previous attempt is.",
+        heading="# The work of the previous attempt",
     )
 
 
@@ -210,6 +237,10 @@ def _describe_checks(settings: SessionSettings, state: SessionState, role: str) 
     if not settings.checks or not state.flow.baseline or role not in _GETS_CHECKS:
         return ""
     lines = ["The engine runs these itself. The session is complete only if all of them pass."]
+    if role == "executor":
+        lines.append(
+            "Break none that passed before. One that failed has to pass after your task only if your task is to make it pass."
+        )
     for check in settings.checks:
         before = "passed" if check.title in state.flow.passed_before else "failed"
         lines.append(f"- `{check.command or check.title}` ({before} before the session started)")

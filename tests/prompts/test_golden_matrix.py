@@ -1,0 +1,72 @@
+"""No situation is without a golden file: the list of what has to be there comes from the code."""
+
+from collections.abc import Iterator
+
+import pytest
+from golden import GOLDEN
+
+from ralph.documents.session.answers import CONTRACTS
+
+MODES_OF = {"session.reviewer": "reviewer.TASK_REVIEW", "session.review": "reviewer.SESSION_REVIEW"}
+"""The roles and modes of the contracts that are not named after them."""
+WITH_FEEDBACK = (
+    "executor-first-attempt",
+    "executor-further-attempt",
+    "librarian-extract",
+    "planner-rebreakdown",
+    "planner-update",
+    "reviewer-session_review",
+    "reviewer-task_review",
+)
+"""The turns of a session that also run after feedback. The questioner has a category of its own for it."""
+ONLY_WITH_FEEDBACK = ("planner-rebreakdown", "planner-update", "questioner-feedback-analysis")
+FURTHER_ATTEMPTS = ("", "-failed-checks", "-findings")
+"""Why an executor tries again: the review, the checks, or the guards."""
+LOOP = (
+    "first-iteration",
+    "further-iteration",
+    "first-iteration-coverage",
+    "further-iteration-coverage",
+    "further-iteration-findings",
+    "further-iteration-early-findings",
+    "debugger",
+    "another-approach",
+    "last-iteration",
+    "reflector",
+)
+LOOP_STEERED = ("first-iteration", "further-iteration", "further-iteration-findings", "debugger", "another-approach")
+
+
+def list_session_turns(layout: str) -> Iterator[str]:
+    """The turns of a layout, as their golden files are called."""
+    for contract in CONTRACTS:
+        name = MODES_OF.get(contract) or contract.partition(".")[2]
+        if contract.partition(".")[0] != ("session" if layout == "standard" else "classic"):
+            continue
+        role, _, mode = name.lower().partition(".")
+        if role == "executor":
+            yield "executor-first-attempt"
+            yield from (f"executor-further-attempt{cause}" for cause in FURTHER_ATTEMPTS)
+        else:
+            yield f"{role}-{mode}"
+    if layout == "standard":
+        yield from (f"{name}-with-feedback" for name in WITH_FEEDBACK)
+        yield "questioner-research-feedback-driven"
+        yield "questioner-feedback-analysis-feedback-driven"
+
+
+def list_expected() -> Iterator[str]:
+    for layout in ("standard", "classic"):
+        for name in list_session_turns(layout):
+            if layout == "standard" and name in ONLY_WITH_FEEDBACK:
+                continue
+            for situation in ("", "-steered", "-repair", "-after-repair"):
+                yield f"session/{layout}/{name}{situation}"
+    yield from (f"loop/{name}" for name in (*LOOP, "repair", "reflector-repair", "further-iteration-after-repair"))
+    yield from (f"loop/{name}-steered" for name in LOOP_STEERED)
+    yield from ("turn/resolver", "turn/continue")
+
+
+@pytest.mark.parametrize("name", [*list_expected()])
+def test_situation_has_a_golden_file(name: str) -> None:
+    assert (GOLDEN / f"{name}.md").is_file()
