@@ -106,7 +106,7 @@ def test_steer_holds_until_the_last_turn_after_ten_infos(project: Project) -> No
     assert project.ralph("steer", "Write no line twice.").code == 0
     for number in range(10):
         assert project.ralph("signal", "INFO", f"fact number {number}").code == 0
-    eventually(lambda: len(project.journal("signal.taken")) == 11)
+    eventually(lambda: len(project.journal("signal.accepted")) == 11)
     (project.home / "go").touch()
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, f"{out}\n{err}"

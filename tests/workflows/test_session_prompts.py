@@ -11,7 +11,7 @@ from test_session_parity import FAILED_REVIEW, HOME, PLAYS, Play, classic, play_
 
 from ralph.core.check_output import excerpt_output
 from ralph.core.checks import CheckResult, CheckStatus, Finding, Rule, Verdict
-from ralph.core.events import MergeEnd
+from ralph.core.events import MergeResult
 from ralph.core.prompt import count_tokens
 from ralph.core.signals import SignalType
 from ralph.core.turns import TurnRequest
@@ -113,7 +113,7 @@ def play_failed_checks(layout: str) -> Play:
 
 def play_failed_merge() -> Play:
     """The work of a task fails the checks of the session on the merged tree; the user says to go on."""
-    play = play_standard({f"merge-task-2-1-{n}": MergeEnd.RED for n in (1, 2, 3, 4)}, "all").run()
+    play = play_standard({f"merge-task-2-1-{n}": MergeResult.RED for n in (1, 2, 3, 4)}, "all").run()
     play.edit(f"{HOME}/iterations/2/feedbacks/20261116-100000/feedbacks.md", "# Feedback\n\n- **ISS-001**: go on\n")
     return play.resume()
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from ralph.core.check_output import excerpt_output, fence
 from ralph.core.checks import Verdict
 from ralph.core.errors import RalphError
-from ralph.core.events import Merged, MergeEnd, TurnEnded
+from ralph.core.events import MergeEnded, MergeResult, TurnEnded
 from ralph.core.signals import scope_change
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.session import progress, tasks
@@ -34,11 +34,11 @@ _QUOTED = 4000
 """Characters of the output of checks for a reviewer, and in a report."""
 WHY_ROOM = 2000
 """Characters of the output of checks for the next attempt; its prompt has room for a few more (`prompts.WHY_BUDGET`)."""
-_MOST_FILES = 20
+_MAX_FILES = 20
 _MERGE_ENDS = {
-    MergeEnd.CONFLICT: "it changes the same lines as work that is merged already",
-    MergeEnd.REVERTS: "it would revert work that is merged already",
-    MergeEnd.RED: "the checks fail together with the work that is merged already",
+    MergeResult.CONFLICT: "it changes the same lines as work that is merged already",
+    MergeResult.REVERTS: "it would revert work that is merged already",
+    MergeResult.RED: "the checks fail together with the work that is merged already",
 }
 
 
@@ -224,11 +224,11 @@ def accept_merge(state: SessionState, work: Settled, now: float) -> SessionState
     return fail_attempt(state, work.task, now, _describe_merge(work.merged))
 
 
-def _describe_merge(merged: Merged) -> str:
+def _describe_merge(merged: MergeEnded) -> str:
     """Why a merge was given up, for the next attempt."""
     lines = [f"it could not be merged (its work is on {merged.branch}): {_MERGE_ENDS[merged.end]}"]
     if merged.files:
-        lines.append(f"files: {', '.join(merged.files[:_MOST_FILES])}")
+        lines.append(f"files: {', '.join(merged.files[:_MAX_FILES])}")
     if merged.verdict and not merged.verdict.passed:
         lines.append(describe_verdict(merged.verdict, WHY_ROOM))
     return "\n".join(lines)
