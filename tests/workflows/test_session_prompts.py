@@ -42,7 +42,7 @@ def name_of(request: TurnRequest, keys: dict[str, str]) -> str:
         words.append("feedback-driven")
     elif any(name.startswith("feedbacks/") for name in request.inbox):
         words.append("with-feedback")
-    continued = {"SESSION_REVIEW": ("previous-review.md",), "brainstorm": request.hands_over}
+    continued = {"SESSION_REVIEW": ("previous-review.md",), "brainstorm": request.outputs}
     if any(name in request.inbox for name in continued.get(keys.get("MODE", ""), ())):
         words.append("again")
     if "steer.md" in request.inbox:
@@ -113,7 +113,7 @@ def play_failed_checks(layout: str) -> Play:
 
 def play_failed_merge() -> Play:
     """The work of a task fails the checks of the session on the merged tree; the user says to go on."""
-    play = play_standard({f"merge-task-2-1-{n}": MergeResult.RED for n in (1, 2, 3, 4)}, "all").run()
+    play = play_standard({f"merge-task-2-1-{n}": MergeResult.CHECKS_FAILED for n in (1, 2, 3, 4)}, "all").run()
     play.edit(f"{HOME}/iterations/2/feedbacks/20261116-100000/feedbacks.md", "# Feedback\n\n- **ISS-001**: go on\n")
     return play.resume()
 

@@ -38,7 +38,7 @@ _MAX_FILES = 20
 _MERGE_ENDS = {
     MergeResult.CONFLICT: "it changes the same lines as work that is merged already",
     MergeResult.REVERTS: "it would revert work that is merged already",
-    MergeResult.RED: "the checks fail together with the work that is merged already",
+    MergeResult.CHECKS_FAILED: "the checks fail together with the work that is merged already",
 }
 
 

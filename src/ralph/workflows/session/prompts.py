@@ -171,7 +171,7 @@ def _select_form(settings: SessionSettings, request: TurnRequest, mode: str) -> 
     """The documents to hand over. A document that exists already is continued, if there is a form for that."""
     name = "classic-forms" if settings.layout.is_classic else "forms"
     title = f"{request.role} {mode}".strip()
-    continues = any(document in request.inbox for document in request.hands_over)
+    continues = any(document in request.inbox for document in request.outputs)
     form = settings.roles.section(name, f"{title} again") if continues else ""
     return (form or settings.roles.section(name, title)).partition("\n")[2]
 
