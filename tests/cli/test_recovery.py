@@ -600,6 +600,18 @@ class TestResume:
         assert "does the turns from now on" in project.ralph("logs").out
         assert [entry["agent"] for entry in project.journal("turn.started")][-1] != "true"
 
+    def test_a_run_stuck_on_its_last_iteration_offers_commands_that_continue(self, project: Project) -> None:
+        done = project.play(NEVER_DONE, "--max-iterations", "5")
+        assert done.code == 4, done.said
+        run = project.run.name
+        for offer in (f"{run} --agent NAME", f'{run} --guidance "what to do differently"', run):
+            assert f"- ralph resume {offer} --max-iterations 10" in done.out, done.out
+        assert "--max-iterations 10" in project.ralph("status", run).out
+        assert f'`ralph resume {run} --guidance "..." --max-iterations 10`' in project.ralph("report").out
+        other = ("--agent-command", project.agent("touch done.txt"), "--max-iterations", "10", "--yes")
+        resumed = project.ralph("resume", run, *other)
+        assert resumed.code == 0, resumed.said
+
     def test_another_agent_stays_for_later_resumes_and_keeps_the_limits(self, project: Project) -> None:
         project.work("true", "--max-iterations", "1")
         project.ralph("resume", "--agent-command", project.agent("echo other"), "--yes", "--max-iterations", "2")

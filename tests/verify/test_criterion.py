@@ -1,5 +1,6 @@
 """The user's sentence: which checks it asks for, and how it is refused where nothing can verify it."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -580,6 +581,10 @@ class TestWithoutBackticks:
             ("`mypy .` has 0 errors", "'`mypy .` passes'"),
             ("`x.py` prints hello", "'`python3 x.py | grep -q hello` passes'"),
             ("python3 x.py prints hello", "'`python3 x.py | grep -q hello` passes'"),
+            ("python3 x.py prints hello world", """'`python3 x.py | grep -q "hello world"` passes'"""),
+            ("errors from mypy x.py is 0", "'errors from `mypy x.py` == 0'"),
+            ("errors from `mypy x.py` is 0", "'errors from `mypy x.py` == 0'"),
+            ("coverage from pytest --cov is 80 percent", "'coverage from `pytest --cov` == 80%'"),
             ("80% coverage", ">= 80%'"),
             ("coverage of about 65.5 percent", "'coverage from `pytest --cov` >= 65.5%'"),
             ("no errors", "--until '`"),
@@ -587,6 +592,28 @@ class TestWithoutBackticks:
     )
     def test_what_is_unclear_is_refused_with_the_rewrite(self, repo: Path, text: str, rewrite: str) -> None:
         assert rewrite in refusal(text, repo).todo
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "python3 -c 'print(1)' prints it's done",
+        "`sh -c 'exit 1'` prints \"a $b\"",
+        "sh -c 'x y' has 0 errors",
+        "file a.txt does not contain it's",
+        "`grep -c 'a b' f` is good",
+        "python3 -c 'print(2)' > 3",
+    ],
+)
+def test_a_rewrite_can_be_pasted(repo: Path, text: str) -> None:
+    todo = refusal(text, repo).todo
+    option = todo[todo.index("--until ") :]
+    lexer = shlex.shlex(option, posix=True)
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    assert lexer.get_token() == "--until"
+    criterion = (lexer.get_token() or "").rstrip(",;")
+    assert compiled(criterion, repo).text
 
 
 @pytest.fixture

@@ -289,3 +289,22 @@ class TestWhatTheProjectRuns:
     @pytest.mark.parametrize("body", ["eslint . --fix", "prettier --write ."])
     def test_a_script_that_changes_files_is_no_check(self, tmp_path: Path, body: str) -> None:
         assert commands("lint passes", repository(tmp_path, package(lint=body))) == []
+
+    @pytest.mark.parametrize(
+        "scripts",
+        [
+            {"lint": "npm run lint:js", "lint:js": "eslint . --fix"},
+            {"lint": "yarn style", "style": "pnpm run write", "write": "prettier --write ."},
+            {"lint": "run-s 'lint:*'", "lint:js": "eslint .", "lint:css": "stylelint --fix ."},
+            {"lint": "eslint .", "prelint": "prettier --write ."},
+            {"lint": "concurrently npm:fix", "fix": "eslint --fix ."},
+        ],
+    )
+    def test_a_script_that_calls_one_that_changes_files_is_no_check(
+        self, tmp_path: Path, scripts: dict[str, str]
+    ) -> None:
+        assert commands("lint passes", repository(tmp_path, package(**scripts))) == []
+
+    def test_a_script_beside_one_that_changes_files_is_a_check(self, tmp_path: Path) -> None:
+        scripts = {"lint": "npm run lint:js", "lint:js": "eslint .", "fix": "eslint --fix ."}
+        assert commands("lint passes", repository(tmp_path, package(**scripts))) == ["npm run lint"]

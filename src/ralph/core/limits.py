@@ -211,6 +211,13 @@ def ways_to_go_on(reached: Outcome, limits: Limits, spent: Spent) -> tuple[Raise
             return ()
 
 
+def option_to_go_on(limits: Limits, spent: Spent) -> str:
+    """What to add to `ralph resume` if the run ended for another reason and has no iteration left; empty if it has."""
+    if not limits.out_of_iterations(spent):
+        return ""
+    return f" {ways_to_go_on(Outcome.LIMIT_ITERATIONS, limits, spent)[0].option}"
+
+
 def _round_up(number: float) -> float:
     return math.ceil(round(number * 100, 6)) / 100
 

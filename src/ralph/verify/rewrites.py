@@ -80,12 +80,33 @@ _NEAR = {
 }
 
 
+_MEASURED = re.compile(
+    r"(coverage|tests|failures|skipped|errors|warnings) from `?([^`]+?)`? "
+    r"(?:is|are|equals?|be|must be|should be|was) (?:exactly |equal to )?(\d+(?:\.\d+)?)\s*(%|percent)?"
+)
+
+
+def _until(criterion: str) -> str:
+    """The option for a criterion, as it can be pasted into a shell."""
+    return f"--until {shlex.quote(criterion)}"
+
+
+def _quote_inside(text: str) -> str:
+    """A word of a command that stands in single quotes itself: with double quotes, if that is the same for the shell."""
+    if shlex.quote(text) == text:
+        return text
+    return f'"{text}"' if not re.search(r'["$`\\!]', text) else shlex.quote(text)
+
+
 def suggest_rewrite(part: str, root: Path) -> str:
     """How to write what may have been meant, with the commands of this repository."""
     if "\n" in part or (len(part) > 200 and "`" not in part):
         return "did the shell run what you put in backticks? Use single quotes: --until '`pytest -q` passes'"
     if re.search(r"\s(?:OR|or)\s", part):
         return "write the alternatives as one command: --until '`first || second` passes'"
+    if match := _MEASURED.fullmatch(part):
+        unit = "%" if match[1] == "coverage" else ""
+        return f"write {_until(f'{match[1]} from `{match[2]}` == {match[3]}{unit}')}"
     if match := re.search(r"`([^`]+)`(.*)", part):
         return _suggest_for_command(match[1].strip(), match[2])
     if match := re.fullmatch(
@@ -95,33 +116,37 @@ def suggest_rewrite(part: str, root: Path) -> str:
     if match := re.fullmatch(r"(.+?) (prints|outputs|shows|says) (?!nothing)(.+)", part):
         return _suggest_for_command(match[1], f"{match[2]} {match[3]}")
     if match := re.match(r"(?:file )?(\S+) (?:does not|doesn't) contain (.+)", part):
-        return f"write --until '`! grep -q {match[2]} {match[1]}` passes'"
+        text = _quote_inside(match[2].strip("\"'‘’“” "))
+        return f"write {_until(f'`! grep -q {text} {match[1]}` passes')}"
     if (match := re.fullmatch(r"(.*--cov\S*.*?)\s*([<>]=?|==)\s*(\d+(?:\.\d+)?)\s*%?", part)) and "`" not in part:
-        return f"write --until 'coverage from `{match[1]}` {match[2]} {match[3]}%'"
+        return f"write {_until(f'coverage from `{match[1]}` {match[2]} {match[3]}%')}"
     if re.search(r"\bcoverage\b", part, re.IGNORECASE):
         found = find_commands(CheckKind.COVERAGE, root)
         number = re.search(r"\d+(?:\.\d+)?", part)
         source = found[0].command if found else "pytest --cov"
-        return f"say what it must be at least: --until 'coverage from `{source}` >= {number[0] if number else 80}%'"
+        wanted = number[0] if number else "80"
+        return f"say what it must be at least: {_until(f'coverage from `{source}` >= {wanted}%')}"
     if match := re.fullmatch(r"(.+?)\s*((?:[<>]=?|==)\s*-?\d+(?:\.\d+)?)\s*(%?)", part):
-        metric = r"/(\d+)/"
-        return f"say which number: --until '{metric} from `{match[1]}` {match[2]}', or 'errors from `{match[1]}` {match[2]}'"
+        source = f"from `{match[1]}` {match[2]}"
+        pattern, errors = _until(rf"/(\d+)/ {source}"), shlex.quote(f"errors {source}")
+        return f"say which number: {pattern}, or {errors}"
     if command := _guess_command(part, root):
-        return f"if that is a command, write --until '`{command}` passes'"
-    return f"write a command that shows it, for example --until '{_suggest_example(part, root)}'"
+        return f"if that is a command, write {_until(f'`{command}` passes')}"
+    return f"write a command that shows it, for example {_until(_suggest_example(part, root))}"
 
 
 def _suggest_for_command(command: str, after: str) -> str:
     if match := re.match(r"\s*(?:prints|outputs|shows|says|reports)\s+(.+)", after):
-        text = shlex.quote(match[1].strip("\"'‘’“” "))
+        text = _quote_inside(match[1].strip("\"'‘’“” "))
         program = f"python3 {command}" if re.match(r"[\w-]+\.py\b", command) else command
-        return f"write --until '`{program} | grep -q {text}` passes'".replace("''", "'")
+        return f"write {_until(f'`{program} | grep -q {text}` passes')}"
+    passes = _until(f"`{command}` passes")
     if re.search(r"\b(?:fails?|exits|returns)\b", after):
-        return f"for a command that must fail, write --until '`! {command}` passes'"
+        return f"for a command that must fail, write {_until(f'`! {command}` passes')}"
     if re.search(r"\b(?:clean|no|errors?|warnings?)\b", after):
-        number = f"'errors from `{command}` == 0' (a number that it prints)"
-        return f"write --until '`{command}` passes' (exit code 0), '`{command}` prints nothing', or {number}"
-    return f"write --until '`{command}` passes'; {FORM}"
+        silent, number = shlex.quote(f"`{command}` prints nothing"), shlex.quote(f"errors from `{command}` == 0")
+        return f"write {passes} (exit code 0), {silent}, or {number} (a number that it prints)"
+    return f"write {passes}; {FORM}"
 
 
 def _guess_command(part: str, root: Path) -> str:

@@ -1,5 +1,6 @@
 """What a repository tests, lints, type-checks, builds and formats with, and which phrase ("tests pass") asks for it."""
 
+import fnmatch
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -106,6 +107,7 @@ _RUST_WORKSPACE = {
 }
 """Without these options cargo looks at one package of a workspace."""
 _CHANGES_FILES = re.compile(r"--(?:write|fix)(?![\w=-])")
+_RUNS_SCRIPTS = re.compile(r"\b(?:npm|pnpm|yarn|bun|run-s|run-p|npm-run-all\d?|concurrently|wireit|turbo|nx)\b")
 """What a script must not have to count as a check."""
 _MAVEN = {CheckKind.TESTS: "-B test", CheckKind.TYPES: "-B compile", CheckKind.BUILD: "-B package -DskipTests"}
 _GRADLE = {CheckKind.TESTS: "test", CheckKind.TYPES: "classes", CheckKind.BUILD: "assemble"}
@@ -271,8 +273,9 @@ def _find_javascript(repo: _Repo, kind: CheckKind) -> RepositoryCommand | None:
     scripts = repo.package.get("scripts", {})
     for name in _SCRIPTS[kind]:
         body = str(scripts.get(name, ""))
+        whole = _expand_script(scripts, name)
         never_checks = (
-            "no test specified" in body or re.search(r"--watch(?!\w*=false)", body) or _CHANGES_FILES.search(body)
+            "no test specified" in body or re.search(r"--watch(?!\w*=false)", whole) or _CHANGES_FILES.search(whole)
         )
         if body and not never_checks:
             run = f"{manager} test" if name == "test" and manager != "bun" else f"{manager} run {name}"
@@ -282,6 +285,22 @@ def _find_javascript(repo: _Repo, kind: CheckKind) -> RepositoryCommand | None:
     return next(
         (RepositoryCommand(f"{execute} {tool}", because) for tool, because in _find_node_tools(repo, kind)), None
     )
+
+
+def _expand_script(scripts: Mapping[str, object], name: str) -> str:
+    """A script of package.json with the scripts that it calls, also those that run before and after it."""
+    found: dict[str, str] = {}
+    names = [name]
+    while names:
+        one = names.pop()
+        if one in found or one not in scripts:
+            continue
+        found[one] = str(scripts[one])
+        names += [f"pre{one}", f"post{one}"]
+        if _RUNS_SCRIPTS.search(found[one]):
+            words = [word.strip("\"'").removeprefix("npm:") for word in found[one].split()]
+            names += [other for other in scripts if any(fnmatch.fnmatchcase(other, word) for word in words)]
+    return "\n".join(found.values())
 
 
 def _find_node_tools(repo: _Repo, kind: CheckKind) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from ralph.core.checks import CheckStatus
 from ralph.core.events import MergeResult, RunEnded, TaskState
-from ralph.core.limits import Limits, describe_cost, ways_to_go_on
+from ralph.core.limits import Limits, describe_cost, option_to_go_on, ways_to_go_on
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import ASKED_FOR, SignalType
 from ralph.view.fold import usage_of
@@ -260,11 +260,12 @@ def _needs_of_end(view: RunView, ended: RunEnded) -> list[Need]:
     """What a run that ended needs, if it ended before it was done."""
     run, at = view.run.id, view.ended_at or view.at
     outcome = ended.outcome
+    more = option_to_go_on(ended.limits, ended.spent)
     if outcome in _ASKING:
         command = {
             Outcome.AWAITING_APPROVAL: f"ralph session approve {run}",
             Outcome.AWAITING_FEEDBACK: f"ralph session feedback {run}",
-            Outcome.AWAITING_GUIDANCE: f'ralph resume {run} --guidance "..."',
+            Outcome.AWAITING_GUIDANCE: f'ralph resume {run} --guidance "..."{more}',
         }[outcome]
         options = ("approve", "skip") if outcome is Outcome.AWAITING_APPROVAL else ()
         return [Need(_ASKING[outcome], ended.reason, command, at, options=options)]
@@ -322,7 +323,8 @@ def _resume(view: RunView) -> str:
     if ways := ways_to_go_on(view.ended.outcome, view.ended.limits, view.ended.spent):
         return f"ralph resume {view.run.id} {ways[0].option}"
     if view.ended.outcome is Outcome.STUCK:
-        return f'ralph resume {view.run.id} --guidance "..."'
+        more = option_to_go_on(view.ended.limits, view.ended.spent)
+        return f'ralph resume {view.run.id} --guidance "..."{more}'
     return command
 
 

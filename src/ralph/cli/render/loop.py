@@ -6,7 +6,7 @@ from ralph.cli.render.journal import DOUBLE, RULE, Renderer, checked_lines, rece
 from ralph.core.entries import ChecksStarted, LimitExtended, Record, RunStarted, TurnStarted
 from ralph.core.events import ChecksEnded, Event, RunEnded, TurnEnded, WorkCommitted
 from ralph.core.ids import BASELINE, WorkKey
-from ralph.core.limits import Limits, describe_cost, ways_to_go_on
+from ralph.core.limits import Limits, describe_cost, option_to_go_on, ways_to_go_on
 from ralph.core.outcomes import Outcome
 from ralph.core.text import count
 from ralph.workflows.loop import HOME
@@ -161,11 +161,12 @@ class LoopRenderer(Renderer):
         if self.state.blocking_rules:
             lines.append(f"- {allow_command(run, self.state.blocking_rules)}   (if the changes are right)")
         lines += [f"- ralph resume {run} {way.option}   ({way.grants})" for way in ways]
+        more = "" if ways or self.state.pending else option_to_go_on(ended.limits, ended.spent)
         if ended.outcome in (Outcome.STUCK, Outcome.AWAITING_GUIDANCE):
-            lines.append(f'- ralph resume {run} --guidance "what to do differently"')
-            lines.append(f"- ralph resume {run} --agent NAME   (another agent; or --model NAME, another model)")
+            lines.append(f'- ralph resume {run} --guidance "what to do differently"{more}')
+            lines.append(f"- ralph resume {run} --agent NAME{more}   (another agent; or --model NAME, another model)")
         if not ways:
-            lines.append(f"- ralph resume {run}   (continue from here)")
+            lines.append(f"- ralph resume {run}{more}   (continue from here)")
         if best and best.snapshot != last:
             lines.append(f"- ralph restore best {run}   (iteration {best.number} was the best: {best.result[:80]})")
         if not self.has_snapshots:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from ralph.core.check_output import excerpt_output, fence
 from ralph.core.checks import Attribution, Check, CheckResult, CheckStatus, Verdict, attribution
 from ralph.core.events import RunEnded
-from ralph.core.limits import describe_cost
+from ralph.core.limits import describe_cost, option_to_go_on, ways_to_go_on
 from ralph.core.outcomes import Outcome
 from ralph.core.text import count
 from ralph.core.turns import Change
@@ -272,9 +272,12 @@ def _next(state: LoopState, settings: LoopParameters, ended: RunEnded) -> str:
             f"See the changes with `ralph diff {run}`. If they are right, allow them: `{allow}`. "
             f'If not, say so: `ralph resume {run} --guidance "..."`, or end it: `ralph abort {run}`.'
         )
-    lines = [f"Continue with `ralph resume {run}`, or end it with `ralph abort {run}`."]
+    ways = ways_to_go_on(ended.outcome, ended.limits, ended.spent)
+    more = f" {ways[0].option}" if ways else option_to_go_on(ended.limits, ended.spent)
+    lines = [f"Continue with `ralph resume {run}{more}`, or end it with `ralph abort {run}`."]
     if ended.outcome in (Outcome.STUCK, Outcome.AWAITING_GUIDANCE):
-        lines = [f'Say what to do differently: `ralph resume {run} --guidance "..."`, or end it: `ralph abort {run}`.']
+        guide = f'ralph resume {run} --guidance "..."{more}'
+        lines = [f"Say what to do differently: `{guide}`, or end it: `ralph abort {run}`."]
     if best and state.iterations and best.snapshot != state.iterations[-1].snapshot:
         lines.append(f"Iteration {best.number} was the best: restore it with `ralph restore best {run}`.")
     return "\n\n".join(lines)
