@@ -2,7 +2,9 @@
 
 import os
 import pty
+import re
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -132,8 +134,24 @@ def test_commits_of_the_agent_stay_and_are_named(project: Project) -> None:  # n
     tip = project.git("rev-parse", "main")
     done = project.ralph("abort", "--revert", "--yes")
     assert files(project) == start
-    assert "by the agent" in done.out
+    assert f"the commits of the agent stay on the branch: {tip[:12]} by the agent" in done.out
     assert project.git("rev-parse", "main") == tip
+    reset = re.search(r"`git (reset \w+)` removes them", done.out)
+    assert reset, done.out
+    project.git("add", "-A")
+    (project.root / "late.txt").write_text("mine\n")
+    project.git(*reset[1].split())
+    assert project.git("log", "--format=%s") == "first\n"
+    assert files(project) == start | {"late.txt": files(project)["late.txt"]}
+
+
+def test_commits_of_the_user_are_not_called_the_agents(project: Project) -> None:  # noqa: F811
+    project.work(WORK, "--max-iterations", "1")
+    time.sleep(1.1)  # git records whole seconds
+    project.git("commit", "-q", "--allow-empty", "-m", "by me")
+    done = project.ralph("abort", "--revert", "--yes")
+    assert "commits that neither Ralph nor the agent made: " in done.out and "by me" in done.out
+    assert "of the agent" not in done.out
 
 
 def test_commits_of_the_run_are_taken_off_its_branch(project: Project) -> None:  # noqa: F811

@@ -1,5 +1,6 @@
 """What a loop prints: each sentence once, with its content, and paths that the user can type."""
 
+import io
 import re
 import resource
 import signal
@@ -8,6 +9,10 @@ import subprocess
 import pytest
 from test_live_view import on_a_terminal
 from test_loop import NEVER_DONE, RALPH, Project, eventually, project  # noqa: F401 - the fixture
+
+from ralph.cli.render.journal import Renderer
+from ralph.cli.render.live import LiveView
+from ralph.view.model import ChecksRun, RunView
 
 SLOW = """
 turns:
@@ -216,3 +221,27 @@ turns:
     assert "$0.25 of $3" in during, seen
     clocks = set(re.findall(r"\$0\.25 of \$3 · (\d+\.\d) s", during))
     assert len(clocks) > 1, "the clock of the run runs while the turn does"
+
+
+def test_receipts_quote_what_the_user_said(project: Project) -> None:  # noqa: F811
+    project.play(NEVER_DONE, "--max-iterations", "1")
+    project.ralph("steer", "use tabs,\nplease")
+    done = project.ralph("resume", "--max-iterations", "2")
+    assert '  received in its prompt: "use tabs, please"\n' in done.out, done.out
+    assert '  received in its prompt: "use tabs, please"\n' in project.ralph("logs").out
+
+
+def test_another_branch_is_called_changed_and_not_missing(project: Project) -> None:  # noqa: F811
+    done = project.work("git switch -q -c side", "--max-iterations", "1")
+    assert "CHANGED: HEAD is on side and was on main before the run; `git switch main` switches back" in done.out
+    assert "MISSING" not in done.out
+
+
+@pytest.mark.parametrize("columns", [40, 80, 140])
+def test_the_status_line_leaves_room_for_what_a_terminal_prints_for_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    long = RunView(checking=(ChecksRun("baseline", ("x" * 300,), 0.0),))
+    view = LiveView(Renderer("a-run"), long, io.StringIO())
+    assert len(view._now().plain) <= columns - len("^C^C")

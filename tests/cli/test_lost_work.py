@@ -37,7 +37,7 @@ def precious(project: Project) -> dict[str, str]:
 
 def restore(project: Project, said: str, expected: int = 3) -> None:
     """Type what was advised."""
-    commands = set(re.findall(r"MISSING: [^`]*`(git [^`]*)`", said))
+    commands = set(re.findall(r"CHANGED: [^`]*`(git [^`]*)`", said))
     assert len(commands) == expected, said
     for command in commands:
         subprocess.run(command, shell=True, cwd=project.root, env=project.environment, check=True)
@@ -62,18 +62,18 @@ def test_lost_work_is_named_though_the_checks_fail_and_the_advice_works(
         for what, name in {"branch": "feature", "tag": "v1", "stash": "stash@{0}"}.items()
     }
     assert after == precious
-    assert "MISSING" not in project.ralph("status").out, "the user restored it"
+    assert "CHANGED" not in project.ralph("status").out, "the user restored it"
     for script in project.home.glob("agent-*.sh"):
         script.write_text("touch other.txt\n")
-    assert "nothing is missing now" in project.ralph("resume").out
-    assert "MISSING" not in project.ralph("status").out
+    assert "branches, tags and stash are as they were before the run" in project.ralph("resume").out
+    assert "CHANGED" not in project.ralph("status").out
 
 
 def test_commits_of_the_agent_are_reported(project: Project) -> None:
     script = "touch work.txt; git add work.txt; git -c user.name=A -c user.email=a@x commit -q -m work"
     done = project.work(script, "--max-iterations", "1")
     assert "turn 1: the agent made 1 commit on main" in done.out
-    assert "MISSING" not in done.out
+    assert "CHANGED" not in done.out
 
 
 def test_commits_of_ralph_itself_are_not_the_agents(project: Project) -> None:
@@ -148,7 +148,7 @@ class TestAdviceThatWorks:
         project.work(script, "--max-iterations", "1")
         restore(project, project.ralph("status").out, 1)
         assert names(project) == precious
-        assert "MISSING" not in project.ralph("status").out
+        assert "CHANGED" not in project.ralph("status").out
 
     def test_a_branch_whose_directory_became_a_branch(self, project: Project) -> None:
         project.git("branch", "feat/x")
@@ -183,17 +183,17 @@ class TestRefsBesideBranchesAndTags:
     def test_deleted_ones_are_named_and_the_advice_works(self, project: Project, refs: str) -> None:
         script = "git update-ref -d refs/notes/commits; git update-ref -d refs/backup/main; touch work.txt"
         done = project.work(script, "--max-iterations", "1")
-        assert "MISSING: the ref refs/notes/commits was deleted" in done.out
-        assert "MISSING: the ref refs/backup/main was deleted" in done.out
+        assert "CHANGED: the ref refs/notes/commits was deleted" in done.out
+        assert "CHANGED: the ref refs/backup/main was deleted" in done.out
         restore(project, project.ralph("status").out, 2)
         assert project.git("for-each-ref", "refs/notes", "refs/backup") == refs
-        assert "MISSING" not in project.ralph("status").out
+        assert "CHANGED" not in project.ralph("status").out
 
     def test_rewritten_notes_are_named(self, project: Project, refs: str) -> None:
         rewrite = "git update-ref refs/notes/commits $(git commit-tree -m x $(git rev-parse refs/notes/commits^{tree}))"
         identity = "export GIT_AUTHOR_NAME=A GIT_AUTHOR_EMAIL=a@x GIT_COMMITTER_NAME=A GIT_COMMITTER_EMAIL=a@x"
         done = project.work(f"{identity}; {rewrite}; touch work.txt", "--max-iterations", "1")
-        assert "MISSING: the ref refs/notes/commits was reset or rewritten" in done.out
+        assert "CHANGED: the ref refs/notes/commits was reset or rewritten" in done.out
         restore(project, project.ralph("status").out, 1)
         assert project.git("for-each-ref", "refs/notes", "refs/backup") == refs
 
@@ -202,7 +202,7 @@ class TestRefsBesideBranchesAndTags:
         script = (
             "git -c user.name=A -c user.email=a@x notes append -m more; git update-ref refs/mine/x HEAD; touch work.txt"
         )
-        assert "MISSING" not in project.work(script, "--max-iterations", "2").out
+        assert "CHANGED" not in project.work(script, "--max-iterations", "2").out
 
 
 class TestAnExpiredStashList:
@@ -217,11 +217,11 @@ class TestAnExpiredStashList:
         done = project.work(self.EXPIRES, "--max-iterations", "2")
         assert "dropped" not in done.out
         assert "stashed work" not in done.out
-        assert "MISSING: the list of stash entries is empty" in done.out
+        assert "CHANGED: the list of stash entries is empty" in done.out
         restore(project, project.ralph("status").out, 1)
         assert project.git("stash", "list", "--format=%H %s") == entries
         assert precious["stash"] in entries
-        assert "MISSING" not in project.ralph("status").out
+        assert "CHANGED" not in project.ralph("status").out
 
     def test_a_single_entry_is_listed_again_too(self, project: Project, precious: dict[str, str]) -> None:
         project.work(self.EXPIRES, "--max-iterations", "1")
@@ -245,19 +245,19 @@ class TestSessions:
     def test_missing_refs_are_on_the_end_screen_and_in_show(self, project: Project, precious: dict[str, str]) -> None:
         done = session_with(project, "git branch -q -D feature 2>/dev/null || true")
         closing = done.out.rpartition("Spent:")[2]
-        assert "MISSING: the branch feature was deleted" in closing, done.said
+        assert "CHANGED: the branch feature was deleted" in closing, done.said
         shown = project.ralph("session", "show")
-        assert "MISSING: the branch feature was deleted" in shown.out
+        assert "CHANGED: the branch feature was deleted" in shown.out
         assert project.ralph("session", "show", "--json").json["missing"]
         restore(project, shown.out, 1)
         assert names(project) == precious
-        assert "MISSING" not in project.ralph("session", "show").out
+        assert "CHANGED" not in project.ralph("session", "show").out
 
     @pytest.mark.parametrize("option", [(), ("--no-snapshots",)], ids=["with snapshots", "without"])
     def test_executors_that_delete_the_refs_of_ralph(
         self, project: Project, precious: dict[str, str], option: tuple[str, ...]
     ) -> None:
         done = session_with(project, f"git branch -q -D feature 2>/dev/null || true\n{DELETES_OUR_REFS}", *option)
-        assert "MISSING: the branch feature was deleted" in done.out.rpartition("Spent:")[2], done.said
+        assert "CHANGED: the branch feature was deleted" in done.out.rpartition("Spent:")[2], done.said
         restore(project, project.ralph("status").out, 1)
         assert names(project) == precious

@@ -339,7 +339,7 @@ def test_lost_stash_is_named_in_the_outcome_of_a_session(project: Project) -> No
     done = project.ralph("session", "resume")
     assert done.code == 0, done.said
     assert ": success, but work of yours is missing from the repository\n" in done.out
-    assert "MISSING: " in done.out.rpartition("══")[2], "the last lines say what"
+    assert "CHANGED: " in done.out.rpartition("══")[2], "the last lines say what"
 
 
 def test_resume_takes_new_limits(project: Project) -> None:  # noqa: F811

@@ -124,7 +124,7 @@ def revert_run(project: Project, run: RunDir, *, force: bool = False) -> Reverte
         files = snapshots.restore(base, "revert", force=force, by_user=not run.was_killed_in_a_turn)
         changed = _find_changed_submodules(Git(snapshots.repository.top), base)
         submodules = tuple(path for path in changed if path not in snapshots.submodules)
-        return Reverted(files, remove_commits(snapshots, run.id), submodules)
+        return Reverted(files, remove_commits(snapshots, run.id, _times_of_turns(run)), submodules)
 
 
 def _find_changed_submodules(git: Git, base: str) -> Iterator[str]:
@@ -215,6 +215,18 @@ def _snapshots_by_iteration(run: RunDir) -> dict[int, str]:
             change = result.get("change") if isinstance(result, dict) else None
             if isinstance(change, dict) and isinstance(change.get("snapshot"), str):
                 found[int(number)] = change["snapshot"]
+    return found
+
+
+def _times_of_turns(run: RunDir) -> list[tuple[float, float]]:
+    """When each turn of a run began and ended, as the journal has it."""
+    found = []
+    for _, line in read_raw(run.path / "journal.jsonl"):
+        result = line.get("result") if line.get("type") == "turn.ended" else None
+        if isinstance(result, dict):
+            start, end = result.get("started_at"), result.get("ended_at")
+            if isinstance(start, int | float) and isinstance(end, int | float):
+                found.append((float(start), float(end)))
     return found
 
 

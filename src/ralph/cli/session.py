@@ -141,7 +141,7 @@ def show(session: str | None, as_json: bool) -> int:
     rules = session_workflow(found.record, found.project.root)
     lines = session_lines(rules, found.state(), _money(spent), alive=found.alive, aborted=found.is_aborted)
     unread = [f"note: {sentence}" for sentence in find_unread_feedback(found)]
-    click.echo("\n".join([*lines, *unread, *(f"MISSING: {sentence}" for sentence in missing)]))
+    click.echo("\n".join([*lines, *unread, *(f"CHANGED: {sentence}" for sentence in missing)]))
     if found.run is None:
         click.echo(f"Ralph did not start this session. `ralph session resume {found.id}` continues it from its files.")
     return 0

@@ -276,7 +276,7 @@ def run_in_foreground(
     lines += [f"Commits: {sentence}" for sentence in renderer.commits]
     if view.ended and view.ended.is_exposed:
         lines.append(f"Sandbox: {view.ended.sandbox}")
-    lines += [f"MISSING: {sentence}" for sentence in (view.ended.missing if view.ended else ())]
+    lines += [f"CHANGED: {sentence}" for sentence in (view.ended.missing if view.ended else ())]
     if not stop.outcome.resumable and (trees := count_worktrees(project, record)):
         advice = "`ralph worktrees` lists them, --prune removes those that are merged"
         lines.append(f"Trees:  {trees} in .ralph/worktrees; {advice}")

@@ -132,7 +132,7 @@ def _need_lines(row: RunRow) -> list[str]:
             options = f" [{' | '.join(need.options)}]" if need.options else ""
             lines.append(f"QUESTION {need.id}: {one_line(need.text)}{options}  ({need.command})")
         elif need.kind is NeedKind.MISSING:
-            lines.append(f"MISSING: {need.text}")
+            lines.append(f"CHANGED: {need.text}")
         elif need.kind is NeedKind.CONFLICT:
             lines.append(f"CONFLICT: {one_line(need.text)}  ({need.command})")
         elif not row.done_by and not row.doubt:

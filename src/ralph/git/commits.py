@@ -71,6 +71,8 @@ class _Commit:
     sha: str
     subject: str
     trailers: Mapping[str, str]
+    at: float = 0.0
+    """When it was made."""
 
     def has(self, trailers: Mapping[str, str]) -> bool:
         return all(self.trailers.get(key) == value for key, value in trailers.items())
@@ -142,8 +144,11 @@ def commit_work(
     return CommitResult(None, (f"nothing was committed: another git process uses {branch}",))
 
 
-def remove_commits(snapshots: Snapshots, run: str) -> RemovedCommits:
-    """Reset the branch to where it was before the run, if only the run has committed since."""
+def remove_commits(snapshots: Snapshots, run: str, turns: Sequence[tuple[float, float]] = ()) -> RemovedCommits:
+    """Reset the branch to where it was before the run, if only Ralph has committed since.
+
+    `turns` are the times of the run's turns: a commit that was made in one of them is the agent's.
+    """
     repository, git, refs = snapshots.repository, snapshots.repository.git.with_options(*_CONFIG), snapshots.refs()
     branch = refs.get("HEAD", "")
     was = refs.get(branch) if branch.startswith(HEADS) else branch
@@ -155,13 +160,31 @@ def remove_commits(snapshots: Snapshots, run: str) -> RemovedCommits:
         return RemovedCommits((), (f"the history is not changed: it was rewritten, and {was[:12]} is no longer in it",))
     since = _log(git, [tip, f"^{was}"] if was else [tip], most=None)
     if others := [commit for commit in since if not commit.has({RUN: run})]:
-        listed = ", ".join(f"{commit.sha[:12]} {printable(commit.subject[:60])}" for commit in others[:20])
-        return RemovedCommits((), (f"the history is not changed: it has commits that are not the run's: {listed}",))
+        return RemovedCommits((), _describe_others(others, turns, was or ""))
     # The index comes first. If a kill leaves the commits, the next attempt removes them.
     notices = _update_user_index(git, tip, was or _empty_tree(tip))
     if not _move_branch(git, branch, old=tip, new=was, why="take commits back"):
         return RemovedCommits((), (*notices, f"the history is not changed: another git process uses {branch}"))
     return RemovedCommits(tuple(commit.sha for commit in since), notices)
+
+
+def _describe_others(commits: Sequence[_Commit], turns: Sequence[tuple[float, float]], was: str) -> tuple[str, ...]:
+    """Why commits that Ralph did not make stay on the branch, and how to remove them."""
+    # Git records whole seconds.
+    by_agent = [one for one in commits if any(int(start) <= one.at <= end for start, end in turns)]
+    by_others = [one for one in commits if one not in by_agent]
+    notices = []
+    if by_agent:
+        notices.append(f"the commits of the agent stay on the branch: {_name_commits(by_agent)}")
+    if by_others:
+        notices.append(f"the branch has commits that neither Ralph nor the agent made: {_name_commits(by_others)}")
+    if by_agent and not by_others and was:
+        notices.append(f"`git reset {was[:12]}` removes them from the branch, and changes no file")
+    return tuple(notices)
+
+
+def _name_commits(commits: Sequence[_Commit]) -> str:
+    return ", ".join(f"{commit.sha[:12]} {printable(commit.subject[:60])}" for commit in commits[:20])
 
 
 def _list_changes(files: Sequence[FileStat]) -> str:
@@ -193,16 +216,16 @@ def find_unfinished(repository: Repository) -> str:
 
 def _log(git: Git, which: list[str], most: int | None = _LOOKED_AT) -> list[_Commit]:
     """Commits with their trailers, newest first."""
-    form = "--format=%x00%H%n%s%n%(trailers:only,unfold)"
+    form = "--format=%x00%H%n%ct%n%s%n%(trailers:only,unfold)"
     limit = () if most is None else (f"--max-count={most}",)
     listed = git.run("rev-list", *limit, form, *which, "--").out.decode(errors="replace").split("\0")[1:]
     return [_read_commit(chunk) for chunk in listed]
 
 
 def _read_commit(chunk: str) -> _Commit:
-    sha, subject, *rest = chunk.split("\n")
+    sha, at, subject, *rest = chunk.split("\n")
     found = (_TRAILER.match(line) for line in rest)
-    return _Commit(sha, subject, {match[1]: match[2] for match in found if match})
+    return _Commit(sha, subject, {match[1]: match[2] for match in found if match}, at=float(at))
 
 
 def _build_tree(

@@ -55,6 +55,7 @@ RULE, DOUBLE = "─" * 60, "═" * 60
 
 
 _TEXT_CHARS = 300
+_MESSAGE_CHARS = 60
 _SIGNS = {
     EventKind.TEXT: "|",
     EventKind.LIMIT: "|",
@@ -76,10 +77,12 @@ def agent_event_line(kind: str, text: str, *, is_error: bool = False, prefix: st
     if kind not in _SIGNS:
         return ""
     first = next((line for line in text.splitlines() if line.strip()), "")
-    shown = one_line(first)
-    if len(shown) > _TEXT_CHARS:
-        shown = shown[: _TEXT_CHARS - 1] + "…"
+    shown = _cut(one_line(first), _TEXT_CHARS)
     return f"  {prefix}{_SIGNS[EventKind(kind)]} {shown}" if shown else ""
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 @dataclass
@@ -96,10 +99,17 @@ class Renderer:
     """The path from the user's directory to the project."""
     commits: list[str] = field(default_factory=list)
     """The commits that agents made, a sentence each."""
+    messages: dict[str, str] = field(default_factory=dict)
+    """What the user said in each signal, by its name."""
 
     def lines(self, record: Record) -> list[str]:
         """The lines that the user reads for a record; none if it is of no interest."""
         return LINES[type(record.entry)](self, record.entry)
+
+    def quote_message(self, name: str) -> str:
+        """What the user said in a signal, cut to a few words; its name if that is not known."""
+        message = self.messages.get(name, "")
+        return f'"{_cut(message, _MESSAGE_CHARS)}"' if message else name
 
     def locate(self, path: str) -> str:
         """A path of the project as the user can type it."""
@@ -167,12 +177,13 @@ def turn_ended_lines(entry: TurnEnded) -> list[str]:
     return [*lines, f"- Changes: {changes_text(change)}{names}"]
 
 
-def received_line(entry: TurnStarted) -> str:
+def received_line(renderer: Renderer, entry: TurnStarted) -> str:
     """Which messages of the user a turn receives in its prompt."""
     if not entry.messages:
         return ""
     more = f" and {len(entry.messages) - 5} others" if len(entry.messages) > 5 else ""
-    return f"\n  received in its prompt: {', '.join(entry.messages[:5])}{more}"
+    quoted = ", ".join(renderer.quote_message(name) for name in entry.messages[:5])
+    return f"\n  received in its prompt: {quoted}{more}"
 
 
 def _signal_accepted(renderer: Renderer, entry: SignalAccepted) -> list[str]:
@@ -184,11 +195,12 @@ def _signal_accepted(renderer: Renderer, entry: SignalAccepted) -> list[str]:
         return []
     target = f" for {signal.target}" if signal.target else ""
     message = " ".join(signal.message.split())
+    renderer.messages[signal.id] = message or f"{signal.type}"
     return [f"received {signal.type}{target}" + (f": {message}" if message else "")]
 
 
 def _signal_received(renderer: Renderer, entry: SignalReceived) -> list[str]:
-    what = "your request to pause" if entry.id.startswith(CTRL_C) else entry.id
+    what = "your request to pause" if entry.id.startswith(CTRL_C) else renderer.quote_message(entry.id)
     return [f"  turn {entry.turn} ({entry.role}) received {what} ({entry.means})"]
 
 
@@ -235,15 +247,15 @@ def check_line(result: CheckResult) -> str:
 def _history_changed(renderer: Renderer, entry: HistoryChanged) -> list[str]:
     lines = [f"turn {entry.turn}: {sentence}" for sentence in entry.change.commits]
     renderer.commits += lines
-    lines += [f"MISSING: {sentence}" for sentence in entry.change.missing]
-    return lines or ["nothing is missing now"]
+    lines += [f"CHANGED: {sentence}" for sentence in entry.change.missing]
+    return lines or ["branches, tags and stash are as they were before the run"]
 
 
 def _turn_started(renderer: Renderer, entry: TurnStarted) -> list[str]:
     role = f"{entry.role} ({entry.agent})" if entry.agent != renderer.agent else entry.role
     renderer.agent = entry.agent
     purpose = "asked to correct its answer" if entry.repair else renderer.about(entry.key)
-    return [f"turn {entry.turn}: {role}, {purpose}{received_line(entry)}"]
+    return [f"turn {entry.turn}: {role}, {purpose}{received_line(renderer, entry)}"]
 
 
 def _task_changed(renderer: Renderer, entry: TaskChanged) -> list[str]:

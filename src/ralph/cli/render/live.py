@@ -23,13 +23,16 @@ _LINE_START = re.compile(r"\s*(?:\d+ )?(?:[|>~✓✗-] |! (?:\w+: )?)")
 """What stands before the text of a line: spaces and a symbol."""
 _STYLES = (
     (re.compile(r"  PASS |✓ |Result: PASS|Status: SUCCESS"), "green"),
-    (re.compile(r"  FAIL |  \?\?\?\? |✗ |Result: FAIL|MISSING|  ERROR |Status: (?!SUCCESS)"), "red"),
+    (re.compile(r"  FAIL |  \?\?\?\? |✗ |Result: FAIL|CHANGED: |  ERROR |Status: (?!SUCCESS)"), "red"),
     (re.compile(r"note: |  warning: |  WARNING |  DENIED|QUESTION "), "yellow"),
     (re.compile(r"  (?:\d+ )?! "), "red"),
     (re.compile(r"  (?:\d+ )?[|>~] "), "dim"),
     (re.compile(r"turn \d+: |Ralph Loop: |Session \S+: |Run \S+: "), "bold"),
 )
 """How lines are styled on a terminal, by how they begin."""
+_ECHO = len("^C^C")
+"""Columns that the status line leaves to what the terminal prints for Ctrl-C. Otherwise that begins a new line, and the old
+status line stays."""
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 """What turns before the status line."""
 
@@ -148,8 +151,10 @@ class LiveView(PlainView):
         from rich.text import Text
 
         frame = _FRAMES[int(time.monotonic() * 10) % len(_FRAMES)]
-        text = self._status.text(self._console.width - len("⠋ "))
-        return Text(f"{frame} {text}", no_wrap=True, overflow="ellipsis")
+        width = self._console.width - _ECHO
+        line = Text(f"{frame} {self._status.text(width - len('⠋ '))}", no_wrap=True)
+        line.truncate(width, overflow="ellipsis")
+        return line
 
 
 def view_for(renderer: Renderer, facts: RunView, *, as_json: bool) -> PlainView:
@@ -158,4 +163,5 @@ def view_for(renderer: Renderer, facts: RunView, *, as_json: bool) -> PlainView:
     view = LiveView(renderer, facts, out) if out.isatty() else PlainView(renderer, facts, out)
     for task in facts.tasks:
         view.remember(TaskChanged(task.id, task.title, task.state, wave=task.wave))
+    renderer.messages.update((signal.id, " ".join(signal.message.split())) for signal in facts.signals)
     return view

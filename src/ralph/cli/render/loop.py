@@ -74,7 +74,7 @@ class LoopRenderer(Renderer):
     def _turn_started(self, entry: TurnStarted) -> list[str]:
         role = "asked to correct its answer" if entry.repair else f"{entry.role} ({entry.agent})"
         line = f"turn {entry.turn}: {role}" + (f", attempt {entry.attempt}" if entry.attempt > 1 else "")
-        line += received_line(entry)
+        line += received_line(self, entry)
         if not entry.is_iteration or entry.key == self.begun:
             return ["", line]
         self.begun = entry.key
