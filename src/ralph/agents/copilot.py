@@ -182,15 +182,19 @@ class CopilotReader(StreamReader):
             case "session.error":
                 yield from self._session_error(data)
             case "result":
-                yield from self.start_session(line.text("sessionId"))
-                models = _read_json(self.usage).inner("modelMetrics")
-                used = {name: _read_tokens(Data.of(metrics).inner("usage")) for name, metrics in models.items()}
-                if used:
-                    yield from self.report_total(used)
-                if line.number("exitCode") == 0:
-                    yield from self.succeed()
-                else:
-                    yield failed_result(self.error or "it failed", self.kind or Failure.AGENT)
+                yield from self._finish(line)
+
+    def _finish(self, line: Data) -> Iterator[AgentEvent]:
+        """The end of the turn. Its usage is in a file, by model."""
+        yield from self.start_session(line.text("sessionId"))
+        models = _read_json(self.usage).inner("modelMetrics")
+        used = {name: _read_tokens(Data.of(metrics).inner("usage")) for name, metrics in models.items()}
+        if used:
+            yield from self.report_total(used)
+        if line.number("exitCode") == 0:
+            yield from self.succeed()
+        else:
+            yield failed_result(self.error or "it failed", self.kind or Failure.AGENT)
 
     def _session_error(self, data: Data) -> Iterator[AgentEvent]:
         """An error that ends the turn. The end of a limit can be only in the provider's earlier message."""

@@ -267,12 +267,7 @@ class OutputSummary:
             case EventKind.ERROR:
                 self.error, self.failure = event.text, event.failure or self.failure
             case EventKind.RESULT:
-                self.finished = not event.is_error
-                if self.usage.tokens and self.usage.cost is None and self.usage.unpriced is None:
-                    self.usage = replace(self.usage, unpriced="")
-                self.text = event.text or self.text
-                self.error = event.text if event.is_error and not self.error else self.error
-                self.failure = event.failure or self.failure
+                self._take_result(event)
             case EventKind.QUOTA:
                 self.quota = event.quota
             case EventKind.SESSION:
@@ -283,10 +278,17 @@ class OutputSummary:
                 self.warnings = [*self.warnings, event.text][-MAX_DENIALS:]
             case EventKind.TOOL_RESULT:
                 self.missed_command = self.missed_command or bool(NOT_FOUND.search(event.text))
-            case EventKind.TOOL | EventKind.RETRY | EventKind.RECEIVED | EventKind.THINKING | EventKind.WARNING:
+            case _:
                 pass
-            case EventKind.PROGRESS:
-                pass
+
+    def _take_result(self, event: AgentEvent) -> None:
+        """Add the event that ends a turn."""
+        self.finished = not event.is_error
+        if self.usage.tokens and self.usage.cost is None and self.usage.unpriced is None:
+            self.usage = replace(self.usage, unpriced="")
+        self.text = event.text or self.text
+        self.error = event.text if event.is_error and not self.error else self.error
+        self.failure = event.failure or self.failure
 
 
 class EventLog:

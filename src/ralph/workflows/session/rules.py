@@ -183,14 +183,17 @@ class Session(SessionSettings):
                 return state.with_flow(approved=False, items=()).with_state(State.COMPLETE)
             case SignalAccepted(signal=signal):
                 return iterations.accept_signal(self, state, signal)
-            case RunEnded(outcome=Outcome.ABORTED):
-                return iterations.mark_aborted(self, state, now)
-            case RunEnded(outcome=Outcome.PAUSED, reason=reason):
-                return _release_waiting_tasks(iterations.mark_paused(state, reason))
             case RunEnded():
-                return _release_waiting_tasks(state)
+                return self._accept_run_end(state, event, now)
             case _:
                 return state
+
+    def _accept_run_end(self, state: SessionState, ended: RunEnded, now: float) -> SessionState:
+        if ended.outcome is Outcome.ABORTED:
+            return iterations.mark_aborted(self, state, now)
+        if ended.outcome is Outcome.PAUSED:
+            state = iterations.mark_paused(state, ended.reason)
+        return _release_waiting_tasks(state)
 
     def _accept_turn(self, state: SessionState, event: TurnEnded, now: float) -> SessionState:
         """Accept the result of a turn. If a role that must only read changed the tree, the tree is checked again."""
