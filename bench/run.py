@@ -263,7 +263,7 @@ async def drive_many(place: Path, runs: int) -> float:
     import io
     from datetime import datetime
 
-    from ralph.app.kernel import build_kernel
+    from ralph.app.build_kernel import build_kernel
     from ralph.cli.render.journal import renderer_for
     from ralph.cli.render.live import PlainView
     from ralph.documents.run_record import AgentSelection, AgentSpec, RunRecord, SlotLimits

@@ -219,7 +219,7 @@ class RunHandle:
 
     def resume(self) -> "RunHandle":
         """Continue a run that has stopped, in the background."""
-        from ralph.app.engine import start_detached
+        from ralph.app.run_engine import start_detached
         from ralph.app.runs import refuse_inside_a_turn
 
         refuse_inside_a_turn()
@@ -349,7 +349,7 @@ def _options_of(agent: Agent | None, options: dict[str, Any]) -> Any:
 
 
 def _start(new: Any, *, consent: bool) -> RunHandle:
-    from ralph.app.engine import start_detached
+    from ralph.app.run_engine import start_detached
     from ralph.app.runs import refuse_inside_a_turn
     from ralph.app.start import open_new_run
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from ralph.app.changes import diff_run, restore_iteration, revert_run, undo_turn
-from ralph.app.engine import run_engine
 from ralph.app.loop import LoopRequest, plan_loop
 from ralph.app.reports import list_reports, read_receipt, read_report
 from ralph.app.resume import ResumeOptions, plan_resume, prepare_resume
+from ralph.app.run_engine import run_engine
 from ralph.app.run_options import RunOptions
 from ralph.app.runs import clean_runs, latest_run, list_worktrees
 from ralph.app.start import NewRun, open_new_run, preview_run

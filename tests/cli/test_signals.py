@@ -71,8 +71,8 @@ def told(kind: str, message: str, prompt: str) -> bool:
 class TestTheBell:
     def test_engine_without_polling_is_woken_by_signals(self, project: Project) -> None:
         """With looks an hour apart, only an event of the file system can have told it."""
-        patches = "from ralph.engine import jobs\nfrom ralph.app import engine\n"
-        patches += "jobs.POLL = engine.SLOW_POLL_SECONDS = 3600.0\n"
+        patches = "from ralph.engine import jobs\nfrom ralph.app import run_engine\n"
+        patches += "jobs.POLL = run_engine.SLOW_POLL_SECONDS = 3600.0\n"
         program = f"{patches}from ralph.__main__ import main\nraise SystemExit(main())"
         args = project.working("touch started; sleep 300")
         command = [sys.executable, "-c", program, *args]

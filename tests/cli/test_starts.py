@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-ENGINE = ("ralph.app.engine", "ralph.agents", "ralph.workspace", "asyncio", "pydantic")
+ENGINE = ("ralph.app.run_engine", "ralph.agents", "ralph.workspace", "asyncio", "pydantic")
 ELSEWHERE = ("ralph.workflows.hats", "ralph.workflows.session", "ralph.documents.hats.preset")
 LATER = ("ralph.verify.guards.comparison", "ralph.documents.scenario", "ralph.documents.session.tasks", "rich")
 

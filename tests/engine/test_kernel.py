@@ -520,8 +520,8 @@ class TestRepair:
     def test_a_broken_answer_gets_one_repair_turn_that_quotes_the_errors(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works, errors=self.ERRORS), Play(answer={"summary": "did it"})])
         assert sim.run().outcome is Outcome.SUCCESS
-        assert [process.turn.repair for process in sim.processes.values()] == [(), self.ERRORS]
-        assert [started.repair for started in sim.entries(TurnStarted)] == [False, True]
+        assert [process.turn.errors_to_repair for process in sim.processes.values()] == [(), self.ERRORS]
+        assert [started.is_repair for started in sim.entries(TurnStarted)] == [False, True]
         assert (sim.spent.iterations, sim.spent.turns) == (1, 2)
         assert json.loads(sim.state_path.read_text())["iterations"][0]["action"] == "did it"
 
@@ -530,7 +530,7 @@ class TestRepair:
         assert sim.run().outcome is Outcome.SUCCESS
         keys = [process.turn.request.key for process in sim.processes.values()]
         assert keys == ["iteration-1", "iteration-1", "iteration-2"]
-        assert sim.processes[3].turn.repair == ()
+        assert sim.processes[3].turn.errors_to_repair == ()
 
     def test_the_words_of_the_first_turn_are_kept(self, tmp_path: Path) -> None:
         sim = Simulation(
@@ -547,7 +547,7 @@ class TestRepair:
         plays = [Play(works, errors=self.ERRORS), Play(end=end, resets_in=10.0), Play(answer={"summary": "did it"})]
         sim = Simulation(tmp_path, plays)
         assert sim.run().outcome is Outcome.SUCCESS
-        assert [bool(process.turn.repair) for process in sim.processes.values()] == [False, True, True]
+        assert [bool(process.turn.errors_to_repair) for process in sim.processes.values()] == [False, True, True]
 
 
 def test_while_nothing_happens_nothing_is_decided_anew(tmp_path: Path) -> None:

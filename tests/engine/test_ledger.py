@@ -163,9 +163,9 @@ class TestSignalsOfTheRun:
     def test_an_abort_is_taken_back_only_after_the_run_has_ended(self) -> None:
         abort, resume = SignalAccepted(Signal("a", SignalType.ABORT)), SignalAccepted(Signal("r", SignalType.RESUME))
         ledger = fold(abort, resume)
-        assert ledger.aborted == abort.signal and not ledger.carried_out
+        assert ledger.aborted == abort.signal and not ledger.abort_completed
         ledger.apply(record(RunEnded(Outcome.ABORTED, "", Spent(), Limits())))
-        assert ledger.carried_out
+        assert ledger.abort_completed
         ledger.apply(record(resume))
         assert ledger.aborted is None
 

@@ -23,7 +23,7 @@ from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import Change, TurnEnd, TurnRequest, TurnResult
 from ralph.store import settings
-from ralph.verify.verifier import Rules, Verifier
+from ralph.verify.verifier import VerdictSettings, Verifier
 from ralph.workflows.loop.prompt import NAMES
 from ralph.workflows.loop.rules import Loop
 from ralph.workflows.loop.state import LoopParameters
@@ -272,7 +272,7 @@ class World:
     def verifier(self, confirm: int = 1) -> Verifier:
         """The real verifier of this world, with the real counter-proof."""
         runner = TestRunner(self, self.repository.top, self.repository.top)
-        checker: Any = Verifier(runner, self, Rules(confirm=confirm))  # type: ignore[arg-type]
+        checker: Any = Verifier(runner, self, VerdictSettings(confirm=confirm))  # type: ignore[arg-type]
         return checker
 
     def write_files(self, sha: str, paths: Iterable[str], directory: Path) -> None:

@@ -55,7 +55,7 @@ class Post:
             ledger=self.ledger,
             jobs=SimpleNamespace(running=[]),  # type: ignore[arg-type]
             template="{{messages}}",
-            commit=self.apply,
+            record_event=self.apply,
             journal=self.apply,
         )
 

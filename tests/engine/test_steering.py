@@ -201,7 +201,7 @@ class TestTheNextTurn:
         sim = Simulation(tmp_path, [Play(works, errors=("no summary",)), Play()])
         sim.mailbox.post(STEER, "write in French")
         assert sim.run().outcome is Outcome.SUCCESS
-        assert sim.processes[2].turn.repair == ("no summary",)
+        assert sim.processes[2].turn.errors_to_repair == ("no summary",)
         assert told("STEER", "write in French", words(sim)[1])
 
     def test_a_try_that_failed_gives_them_to_the_next(self, tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def decide(case: Case, **changes: Any) -> TurnOutcome:
         accepts_failed_documents=case.counts_though_failed == "documents",
         verifies_failed_changes=case.counts_though_failed == "files",
     )
-    turn = Turn(7, 1, request, repair=("no summary",) if case.repair else (), agent="first")
+    turn = Turn(7, 1, request, errors_to_repair=("no summary",) if case.repair else (), agent="first")
     result = TurnResult(
         case.end,
         NOW - 10,
@@ -206,9 +206,15 @@ class TestReasons:
 
     def test_rejected_documents_are_retried_without_a_wait_and_remembered(self) -> None:
         turn = Turn(
-            7, 3, TurnRequest("key", "role", Prompt.of("do it"), answer_required=True), repair=("x",), agent="a"
+            7,
+            3,
+            TurnRequest("key", "role", Prompt.of("do it"), answer_required=True),
+            errors_to_repair=("x",),
+            agent="a",
         )
-        first = TurnEnded("key", 6, "role", 3, TurnResult(FINISHED, 0, 1, answer_errors=("no id",)), repair=True)
+        first = TurnEnded(
+            "key", 6, "role", 3, TurnResult(FINISHED, 0, 1, answer_errors=("no id",)), repair_follows=True
+        )
         work = PendingWork(attempt=3, turn_to_repair=first)
         result = TurnResult(FINISHED, 2, 3, answer_errors=("no id", "no files"))
         outcome = decide_outcome(ReturnedTurn(turn, result, work, ()), situation())
@@ -285,9 +291,9 @@ def situation() -> Situation:
 class TestRepairs:
     def test_the_repaired_answer_goes_with_the_work_of_the_first_turn(self) -> None:
         first = TurnResult(FINISHED, 0, 1, text="I did it", change=Change("s1", files=3), answer_errors=("no summary",))
-        broken = TurnEnded("key", 1, "role", 1, first, repair=True)
+        broken = TurnEnded("key", 1, "role", 1, first, repair_follows=True)
         repair = TurnResult(FINISHED, 2, 3, text="fixed", change=Change("s2", files=0), answer={"summary": "s"})
-        turn = Turn(2, 1, TurnRequest("key", "role", Prompt.of("do it")), repair=("no summary",), agent="a")
+        turn = Turn(2, 1, TurnRequest("key", "role", Prompt.of("do it")), errors_to_repair=("no summary",), agent="a")
         work = PendingWork()
         work.note_turn_ended(broken)
         result = decide_outcome(ReturnedTurn(turn, repair, work, ()), situation()).result
@@ -366,7 +372,7 @@ class TestCounters:
             (TurnEnd.STEERED, {"missed_messages": ("one",)}, (1, 0, 0, 1)),
             (TurnEnd.LIMITED, {}, (1, 0, 0, 0)),
             (TurnEnd.UNAVAILABLE, {}, (1, 0, 0, 0)),
-            (FINISHED, {"repair": True}, (1, 0, 0, 0)),
+            (FINISHED, {"repair_follows": True}, (1, 0, 0, 0)),
         ],
     )
     def test_each_end_has_its_own_counter(self, end: TurnEnd, more: dict[str, Any], counters: tuple[int, ...]) -> None:
@@ -399,7 +405,7 @@ class TestCounters:
 
     def test_a_rejected_repair_is_remembered_and_only_then(self) -> None:
         broken = TurnEnded(
-            "key", 1, "role", 1, TurnResult(FINISHED, 0, 1, answer_errors=("e",)), repair=True, retry_at=1.0
+            "key", 1, "role", 1, TurnResult(FINISHED, 0, 1, answer_errors=("e",)), repair_follows=True, retry_at=1.0
         )
         again = TurnEnded("key", 2, "role", 1, TurnResult(FAILED, 0, 1, answer_errors=("e",)), retry_at=2.0)
         work = PendingWork()
@@ -425,6 +431,6 @@ class TestCounters:
         ):
             work = PendingWork()
             result = TurnResult(end, 0, 1, agent_session="s1", usage=Usage(5, 0))
-            work.note_turn_ended(TurnEnded("key", 1, "role", 1, result, retry_at=2.0, repair=repair))
+            work.note_turn_ended(TurnEnded("key", 1, "role", 1, result, retry_at=2.0, repair_follows=repair))
             assert work.agent_session == session
             assert work.used == {"s1": Usage(5, 0)}

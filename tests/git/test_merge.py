@@ -11,7 +11,7 @@ from runs import BRANCH, Run
 from ralph.core.errors import UsageError
 from ralph.git import merge, worktree
 from ralph.git.command import Git, GitError
-from ralph.git.merge import Brought
+from ralph.git.merge import UnresolvedMerge
 from ralph.git.worktree import Worktree
 
 ODD = ("a b.txt", "line\nend.txt", "quo'te\".txt", os.fsdecode(b"not-utf8-\xff\xfe.txt"), "back\\slash", ":(top)x", "*")
@@ -30,18 +30,18 @@ def conflicting(run: Run, ours: dict[str, str | bytes], theirs: dict[str, str | 
     return mine
 
 
-def brought_in(run: Run, tree: Worktree) -> Brought:
+def brought_in(run: Run, tree: Worktree) -> UnresolvedMerge:
     return merge.merge_into_worktree(tree, run.tip, ())
 
 
-def judged(tree: Worktree, brought: Brought) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def judged(tree: Worktree, unresolved: UnresolvedMerge) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What is undecided, and what would be taken back."""
-    return merge.find_undecided(tree, brought), merge.find_reverted(tree, merge.write_tree(tree), brought)
+    return merge.find_undecided(tree, unresolved), merge.find_reverted(tree, merge.write_tree(tree), unresolved)
 
 
-def settled(run: Run, tree: Worktree, brought: Brought) -> str:
-    assert judged(tree, brought) == ((), ())
-    return merge.save_worktree(tree, "resolved", brought_in=brought.commit)
+def settled(run: Run, tree: Worktree, unresolved: UnresolvedMerge) -> str:
+    assert judged(tree, unresolved) == ((), ())
+    return merge.save_worktree(tree, "resolved", brought_in=unresolved.commit)
 
 
 class TestAttempt:
@@ -67,14 +67,14 @@ class TestAttempt:
         git(run.root, "update-ref", f"refs/ralph-work/{RUN}/run", "main")
         mine = conflicting(run, dict.fromkeys(ODD, "ours\n"), dict.fromkeys(ODD, "theirs\n"))
         assert sorted(run.attempt(mine).conflicts) == sorted(ODD)
-        brought = brought_in(run, mine)
-        assert sorted(merge.find_undecided(mine, brought)) == sorted(ODD)
+        unresolved = brought_in(run, mine)
+        assert sorted(merge.find_undecided(mine, unresolved)) == sorted(ODD)
         write(mine.path, dict.fromkeys(ODD[:-1], "both\n"))
-        assert merge.find_undecided(mine, brought) == ODD[-1:]
+        assert merge.find_undecided(mine, unresolved) == ODD[-1:]
         write(mine.path, {ODD[-1]: "ours\n"})
-        assert judged(mine, brought) == ((), ODD[-1:])
+        assert judged(mine, unresolved) == ((), ODD[-1:])
         write(mine.path, {ODD[-1]: "both\n"})
-        settled(run, mine, brought)
+        settled(run, mine, unresolved)
         run.merge(mine)
         assert git(run.root, "grep", "-c", "both", BRANCH).count("both") == 0
         assert {run.text(name) for name in ODD if name not in ("*", ":(top)x")} == {"both"}
@@ -162,15 +162,15 @@ class TestAttempt:
 class TestResolving:
     def test_both_sides_lie_there_with_marks_and_the_result_has_both_parents(self, run: Run) -> None:
         mine = conflicting(run, {"a.txt": "mine\ntwo\n", "mine.txt": "m\n"}, {"a.txt": "other\ntwo\n", "o.txt": "o\n"})
-        brought = brought_in(run, mine)
-        assert brought.conflicts == ("a.txt",)
+        unresolved = brought_in(run, mine)
+        assert unresolved.conflicts == ("a.txt",)
         assert "|||||||" in (mine.path / "a.txt").read_text(), "with what both began from"
         assert (mine.path / "o.txt").exists()
-        assert judged(mine, brought)[0] == ("a.txt",)
+        assert judged(mine, unresolved)[0] == ("a.txt",)
         write(mine.path, {"a.txt": "mine and other\ntwo\n"})
-        commit = settled(run, mine, brought)
+        commit = settled(run, mine, unresolved)
         parents = git(run.root, "show", "-s", "--format=%P", commit).split()
-        assert parents == [brought.own, brought.commit]
+        assert parents == [unresolved.own, unresolved.commit]
         assert git(mine.path, "status", "--porcelain=v2", "--branch").split("\n") == [
             f"# branch.oid {commit}",
             f"# branch.head {mine.branch}",
@@ -180,14 +180,14 @@ class TestResolving:
 
     def test_marks_in_one_of_two_files_are_seen(self, run: Run) -> None:
         mine = conflicting(run, {"a.txt": "m\n", "src/b.py": "m\n"}, {"a.txt": "o\n", "src/b.py": "o\n"})
-        brought = brought_in(run, mine)
+        unresolved = brought_in(run, mine)
         write(mine.path, {"a.txt": "m o\n"})
         git(mine.path, "add", "-A")
-        assert merge.find_undecided(mine, brought) == ("src/b.py",), "though the agent said that it is resolved"
+        assert merge.find_undecided(mine, unresolved) == ("src/b.py",), "though the agent said that it is resolved"
 
     def test_the_mark_of_what_both_sides_began_with_is_one_too(self, run: Run) -> None:
         mine = conflicting(run, {"a.txt": "m\n"}, {"a.txt": "o\n"})
-        brought = brought_in(run, mine)
+        unresolved = brought_in(run, mine)
         left = [
             line
             for line in (mine.path / "a.txt").read_text().splitlines()
@@ -195,52 +195,52 @@ class TestResolving:
         ]
         write(mine.path, {"a.txt": "\n".join(left) + "\n"})
         assert any(line.startswith("|" * 7) for line in left)
-        assert merge.find_undecided(mine, brought) == ("a.txt",)
+        assert merge.find_undecided(mine, unresolved) == ("a.txt",)
 
     def test_marks_that_were_always_in_another_file_are_no_conflict(self, run: Run) -> None:
         mine = conflicting(run, {"a.txt": "m\n", "doc.md": "<<<<<<< HEAD\n"}, {"a.txt": "o\n"})
-        brought = brought_in(run, mine)
+        unresolved = brought_in(run, mine)
         write(mine.path, {"a.txt": "m o\n"})
-        assert judged(mine, brought) == ((), ())
+        assert judged(mine, unresolved) == ((), ())
 
     def test_keeping_only_ones_own_side_takes_back_what_others_did(self, run: Run) -> None:
         mine = conflicting(run, {"a.txt": "m\n"}, {"a.txt": "o\n", "src/b.py": "b = 2\n", "new.txt": "n\n"})
-        brought = brought_in(run, mine)
+        unresolved = brought_in(run, mine)
         git(mine.path, "checkout", "--ours", "a.txt")
         git(mine.path, "add", "a.txt")
-        assert judged(mine, brought) == ((), ("a.txt",))
+        assert judged(mine, unresolved) == ((), ("a.txt",))
         (mine.path / "new.txt").unlink()
-        assert judged(mine, brought) == ((), ("a.txt", "new.txt"))
+        assert judged(mine, unresolved) == ((), ("a.txt", "new.txt"))
 
     def test_an_aborted_merge_reverts_all_work_of_others(self, run: Run) -> None:
         mine = conflicting(run, {"a.txt": "m\n"}, {"a.txt": "o\n", "src/b.py": "b = 2\n", "new.txt": "n\n"})
-        brought = brought_in(run, mine)
+        unresolved = brought_in(run, mine)
         git(mine.path, "merge", "--abort")
-        assert judged(mine, brought) == ((), ("a.txt", "new.txt", "src/b.py"))
+        assert judged(mine, unresolved) == ((), ("a.txt", "new.txt", "src/b.py"))
         git(mine.path, "merge", "-q", "-s", "ours", "-m", "done", run.tip)
-        assert judged(mine, brought) == ((), ("a.txt", "new.txt", "src/b.py"))
+        assert judged(mine, unresolved) == ((), ("a.txt", "new.txt", "src/b.py"))
 
     def test_a_resolver_may_commit_by_itself(self, run: Run) -> None:
         mine = conflicting(run, {"a.txt": "m\n"}, {"a.txt": "o\n", "new.txt": "n\n"})
-        brought = brought_in(run, mine)
+        unresolved = brought_in(run, mine)
         write(mine.path, {"a.txt": "m o\n"})
         git(mine.path, "commit", "-q", "-a", "-m", "resolved")
         write(mine.path, {"a.txt": "m o, better\n"})
-        commit = settled(run, mine, brought)
+        commit = settled(run, mine, unresolved)
         assert git(run.root, "log", "-2", "--format=%s|%an", commit).split("\n") == ["resolved|Ralph", "resolved|User"]
         run.merge(mine)
         assert run.text("a.txt") == "m o, better"
 
     def test_a_binary_file_must_be_decided_by_word(self, run: Run) -> None:
         mine = conflicting(run, {"x.bin": b"\0mine"}, {"x.bin": b"\0other"})
-        brought = brought_in(run, mine)
-        assert judged(mine, brought)[0] == ("x.bin",)
+        unresolved = brought_in(run, mine)
+        assert judged(mine, unresolved)[0] == ("x.bin",)
         write(mine.path, {"x.bin": b"\0both"})
-        assert merge.find_undecided(mine, brought) == ("x.bin",), "it may as well be half done"
+        assert merge.find_undecided(mine, unresolved) == ("x.bin",), "it may as well be half done"
         for data in (b"\0both", b"\0other", b"\0mine"):
             write(mine.path, {"x.bin": data})
             git(mine.path, "add", "x.bin")
-            assert judged(mine, brought) == ((), ()), "it cannot have both sides"
+            assert judged(mine, unresolved) == ((), ()), "it cannot have both sides"
 
     @pytest.mark.parametrize("how", [("merge", "--abort"), ("checkout", "-q", "-f", "HEAD")])
     def test_aborting_a_merge_decides_nothing(self, run: Run, how: tuple[str, ...]) -> None:
@@ -251,10 +251,10 @@ class TestResolving:
         write(mine.path, {"src/b.py": "b = 3\n"})
         run.save(mine), run.save(other)
         run.merge(other)
-        brought = brought_in(run, mine)
-        assert sorted(brought.conflicts) == ["a.txt", "src/b.py", "x.bin"]
+        unresolved = brought_in(run, mine)
+        assert sorted(unresolved.conflicts) == ["a.txt", "src/b.py", "x.bin"]
         git(mine.path, *how)
-        undecided, lost = judged(mine, brought)
+        undecided, lost = judged(mine, unresolved)
         assert {*undecided, *lost} == {"a.txt", "src/b.py", "x.bin"}
 
     def test_a_file_that_others_changed_may_stay_deleted_by_word(self, run: Run) -> None:
@@ -263,11 +263,11 @@ class TestResolving:
         write(mine.path, {"parts/1.txt": "something else altogether\n"})
         run.save(mine)
         run.merge(other)
-        brought = brought_in(run, mine)
-        assert judged(mine, brought)[0] == ("a.txt",)
+        unresolved = brought_in(run, mine)
+        assert judged(mine, unresolved)[0] == ("a.txt",)
         git(mine.path, "rm", "-q", "a.txt")
-        assert judged(mine, brought) == ((), ())
-        settled(run, mine, brought)
+        assert judged(mine, unresolved) == ((), ())
+        settled(run, mine, unresolved)
         run.merge(mine)
         assert run.files() == {".gitignore", "new.txt", "parts/1.txt", "src/b.py"}
 
@@ -276,36 +276,36 @@ class TestResolving:
         (other.path / "a.txt").unlink()
         run.save(other)
         run.merge(other)
-        brought = brought_in(run, mine)
-        assert judged(mine, brought)[0] == ("a.txt",)
+        unresolved = brought_in(run, mine)
+        assert judged(mine, unresolved)[0] == ("a.txt",)
         git(mine.path, "add", "a.txt")
-        assert judged(mine, brought) == ((), ())
+        assert judged(mine, unresolved) == ((), ())
 
     def test_a_red_without_a_conflict_is_brought_in_as_well(self, run: Run) -> None:
         mine = conflicting(run, {"mine.txt": "m\n"}, {"other.txt": "o\n"})
-        brought = brought_in(run, mine)
-        assert brought.conflicts == ()
+        unresolved = brought_in(run, mine)
+        assert unresolved.conflicts == ()
         assert (mine.path / "other.txt").exists()
-        assert git(run.root, "rev-parse", mine.branch) == brought.own, "nothing is committed yet"
+        assert git(run.root, "rev-parse", mine.branch) == unresolved.own, "nothing is committed yet"
         write(mine.path, {"mine.txt": "fits now\n"})
-        settled(run, mine, brought)
+        settled(run, mine, unresolved)
         run.merge(mine)
         assert run.text("mine.txt") == "fits now"
 
     def test_what_a_resolver_left_is_stored_before_a_new_attempt(self, run: Run) -> None:
         mine = conflicting(run, {"a.txt": "m\n"}, {"a.txt": "o\n", "new.txt": "n\n"})
-        brought, ref = brought_in(run, mine), f"refs/ralph-left/{RUN}/mine/1/x"
+        unresolved, ref = brought_in(run, mine), f"refs/ralph-left/{RUN}/mine/1/x"
         write(mine.path, {"a.txt": "m\n", "idea.txt": "good\n"})
         git(mine.path, "commit", "-q", "-a", "-m", "by the agent")
         (run.root / ".git/worktrees" / f"{RUN}.mine.1" / "index.lock").write_bytes(b"")
-        merge.keep_under_ref(mine, ref, (), since=brought.own)
-        merge.reset_worktree(mine, brought.own)
+        merge.keep_under_ref(mine, ref, (), since=unresolved.own)
+        merge.reset_worktree(mine, unresolved.own)
         assert git(mine.path, "status", "--porcelain") == ""
-        assert git(run.root, "rev-parse", mine.branch) == brought.own
+        assert git(run.root, "rev-parse", mine.branch) == unresolved.own
         assert run.text("idea.txt", ref) == "good"
         assert git(run.root, "log", "-1", "--skip=1", "--format=%s", ref) == "by the agent"
         (mine.path / "half").write_text("of a clearing that was killed")
-        merge.keep_under_ref(mine, ref, (), since=brought.own)
+        merge.keep_under_ref(mine, ref, (), since=unresolved.own)
         assert run.text("half", ref)
         assert run.text("idea.txt", f"{ref}^2") == "good", "what was kept before is not lost"
 

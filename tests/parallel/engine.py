@@ -6,7 +6,7 @@ from pathlib import Path
 
 from graph import workflow
 
-from ralph.app import engine, kernel
+from ralph.app import build_kernel, run_engine
 from ralph.app.workflows import WorkflowKind
 from ralph.core.entries import Record
 from ralph.core.turns import AgentEvent, Turn
@@ -22,9 +22,9 @@ class Silent:
 
 
 def main(root: str, run: str) -> int:
-    engine.kind_of = kernel.kind_of = lambda name: WorkflowKind(workflow)
+    run_engine.kind_of = build_kernel.kind_of = lambda name: WorkflowKind(workflow)
     project = Project(Path(root))
-    stop = asyncio.run(engine.run_engine(project, project.run(run), Silent()))
+    stop = asyncio.run(run_engine.run_engine(project, project.run(run), Silent()))
     print(stop.outcome, stop.reason)
     return stop.outcome.exit_code
 

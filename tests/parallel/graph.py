@@ -77,7 +77,7 @@ class Graph:
         after = replace(state, queue=queue)
         if settled:
             after = after.to(
-                settled.task, phase="merged" if settled.is_merged else "failed", branch=settled.merged.branch
+                settled.task, phase="merged" if settled.is_merged else "failed", branch=settled.merge.branch
             )
         elif isinstance(event, TurnEnded) and event.key.startswith("task-"):
             name = event.key.split("-")[1]

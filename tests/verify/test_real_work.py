@@ -12,7 +12,7 @@ from ralph.core.checks import Check, CheckStatus, Red, Verdict, red_in
 from ralph.git.snapshots import Snapshots
 from ralph.supervisor.client import KeeperClient
 from ralph.verify.runner import CheckRunner, check_environment
-from ralph.verify.verifier import Rules, Verifier
+from ralph.verify.verifier import VerdictSettings, Verifier
 
 RUN = "261115-093000-k3x9"
 TESTS = """import unittest
@@ -40,7 +40,7 @@ def write(root: Path, files: Files) -> None:
             (root / name).write_text(content)
 
 
-def judge(root: Path, *trees: Files, rules: Rules | None = None, red: bool = False) -> list[Verdict]:
+def judge(root: Path, *trees: Files, rules: VerdictSettings | None = None, red: bool = False) -> list[Verdict]:
     """The verdicts on one tree after the other; the first is the baseline."""
 
     async def engine() -> list[Verdict]:
@@ -48,7 +48,7 @@ def judge(root: Path, *trees: Files, rules: Rules | None = None, red: bool = Fal
         snapshots = Snapshots.open(root, root, RUN, run_dir)
         keeper = KeeperClient(run_dir)
         runner = CheckRunner(run_dir, RUN, root, keeper, check_environment(os.environ))
-        verifier = Verifier(runner, snapshots, rules or Rules())
+        verifier = Verifier(runner, snapshots, rules or VerdictSettings())
         verdicts: list[Verdict] = []
         seen: Red | None = None
         try:
@@ -113,7 +113,7 @@ def test_a_test_that_failed_and_was_changed_must_pass_as_it_was(root: Path) -> N
 
 
 def test_the_user_may_let_tests_change(root: Path) -> None:
-    rules = Rules(allowed={"assertion-weakened": "the order was wrong"})
+    rules = VerdictSettings(allowed={"assertion-weakened": "the order was wrong"})
     product = "def add(a, b):\n    other = b\n    return a - other\n"
     _, verdict = judge(root, START, {"app.py": product, "test_app.py": EASIER}, rules=rules)
     assert verdict.findings == ()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Finding, Measure, Rule, Severity, Verdict
 from ralph.verify.changed_files import FileChange
 from ralph.verify.verifier import (
-    Rules,
+    VerdictSettings,
     Verifier,
     _raise_for_coverage,
     compile_glob,
@@ -75,7 +75,7 @@ class Snapshots:
 
 
 def verifier(statuses: Sequence[CheckStatus], snapshots: Any = None, **rules: Any) -> Verifier:
-    return Verifier(Runner(statuses), snapshots, Rules(**rules))  # type: ignore[arg-type]
+    return Verifier(Runner(statuses), snapshots, VerdictSettings(**rules))  # type: ignore[arg-type]
 
 
 def verdict_of(checker: Verifier, key: str = "iteration-1") -> CheckResult:
@@ -92,14 +92,14 @@ class GoRunner(Runner):
 class TestGo:
     def test_go_tests_that_pass_run_once_more_and_that_result_counts(self) -> None:
         runner: Any = GoRunner([P, F])
-        checker = Verifier(runner, Snapshots(), Rules())  # type: ignore[arg-type]
+        checker = Verifier(runner, Snapshots(), VerdictSettings())  # type: ignore[arg-type]
         assert verdict_of(checker).status is F
         assert runner.keys == ["iteration-1", "go-tests"]
 
     @pytest.mark.parametrize(("key", "status"), [("iteration-1", F), ("baseline", P)])
     def test_go_tests_that_fail_or_run_before_the_work_do_not_run_again(self, key: str, status: CheckStatus) -> None:
         runner: Any = GoRunner([status])
-        checker = Verifier(runner, Snapshots(), Rules())  # type: ignore[arg-type]
+        checker = Verifier(runner, Snapshots(), VerdictSettings())  # type: ignore[arg-type]
         assert verdict_of(checker, key).status is status
         assert runner.keys == [key]
 
@@ -163,7 +163,7 @@ class TestFlaky:
                 said.append(status)
                 yield status
 
-        checker = Verifier(Runner(tell()), Snapshots(), Rules(confirm=confirm))  # type: ignore[arg-type]
+        checker = Verifier(Runner(tell()), Snapshots(), VerdictSettings(confirm=confirm))  # type: ignore[arg-type]
         for _ in range(8):
             before = len(said)
             result = verdict_of(checker)

@@ -13,7 +13,7 @@ from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
 from ralph.core.errors import StateError
 from ralph.core.events import ChecksEnded, Merge, MergeEnded, MergeResult, TurnEnded, Work
 from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
-from ralph.workflows.merge_rules import RESOLVER, Queue, Settled, queue_json, read_queue
+from ralph.workflows.merge_rules import RESOLVER, LeftQueue, Queue, queue_json, read_queue
 
 CHECKS = (Check("make test"),)
 TEMPLATE = (resources.files("ralph.prompts") / "resolver.md").read_text()
@@ -31,7 +31,7 @@ def asked(queue: Queue) -> dict[str, Work]:
     return {work.key: work for work in queue.list_work(lambda _: CHECKS, TEMPLATE)}
 
 
-def merged(queue: Queue, task: str, end: MergeResult, **more: object) -> tuple[Queue, Settled | None]:
+def merged(queue: Queue, task: str, end: MergeResult, **more: object) -> tuple[Queue, LeftQueue | None]:
     """What comes of the merge of a task that the queue asks for."""
     work = next(one for one in asked(queue).values() if isinstance(one, Merge) and one.workspace == f"{task}/1")
     branch = f"ralph/run/{task}/1"
@@ -115,7 +115,7 @@ def test_after_two_resolvers_in_vain_the_work_is_left_on_its_branch() -> None:
     queue, settled = merged(resolved(queue, "a"), "a", CONFLICT)
     assert settled
     assert not settled.is_merged
-    assert settled.merged.branch == "ralph/run/a/1"
+    assert settled.merge.branch == "ralph/run/a/1"
     assert queue.waiting == ()
 
 
@@ -196,7 +196,7 @@ def test_every_task_is_settled_exactly_once_whatever_the_merges_say(tasks: int, 
     coming, queue, branch = [f"t{number}" for number in range(tasks)], Queue(), Branch()
     every = Counter(coming)
     under_way: dict[str, Work] = {}
-    settled: list[Settled] = []
+    settled: list[LeftQueue] = []
     turns: Counter[str] = Counter()
     while coming or queue.waiting:
         if coming and (chance.random() < 0.3 or not queue.waiting):
@@ -219,5 +219,5 @@ def test_every_task_is_settled_exactly_once_whatever_the_merges_say(tasks: int, 
             queue, done = queue.accept(TurnEnded(work.key, 1, RESOLVER, 1, TurnResult(TurnEnd.FINISHED, 0.0, 1.0)))
             assert done is None
     assert Counter(one.task for one in settled) == every
-    assert all(one.is_merged or one.merged.branch == f"ralph/run/{one.workspace}" for one in settled)
+    assert all(one.is_merged or one.merge.branch == f"ralph/run/{one.workspace}" for one in settled)
     assert all(count <= queue.most_resolves + tasks + 1 for count in turns.values()), "and nobody resolves for ever"

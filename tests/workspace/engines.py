@@ -19,7 +19,7 @@ from ralph.documents.run_record import AgentSelection, AgentSpec, RunRecord, Tre
 from ralph.store.runs import Project, RunDir
 from ralph.supervisor.client import KeeperClient
 from ralph.verify.runner import CheckRunner, check_environment
-from ralph.verify.verifier import Rules, Verifier
+from ralph.verify.verifier import VerdictSettings, Verifier
 from ralph.workspace.local import LocalTurns
 from ralph.workspace.merge_queue import Lander, MergeQueue
 from ralph.workspace.turn_files import TurnFiles
@@ -71,7 +71,7 @@ class Engine:
             run.path, record, root, root, desk, keeper, agents, {"repair": "", "continue": ""}, environment
         )
         runner = CheckRunner(run.path, run.id, root, keeper, check_environment(environment))
-        workspaces = Workspaces(turns, Verifier(runner, None, Rules()), runner, record)
+        workspaces = Workspaces(turns, Verifier(runner, None, VerdictSettings()), runner, record)
         return cls(root, run, workspaces, MergeQueue(workspaces, record.base))
 
     @property

@@ -21,7 +21,7 @@ from ralph.store.runs import Project, RunDir
 from ralph.workflows.loop import HOME
 
 if TYPE_CHECKING:
-    from ralph.app.engine import TreeLock
+    from ralph.app.run_engine import TreeLock
 
 __all__ = [
     "Diff",
@@ -151,7 +151,7 @@ def name_files(files: Sequence[str]) -> list[str]:
 @contextmanager
 def _tree_at_rest(project: Project, run: RunDir) -> Iterator[Snapshots]:
     """The snapshots of a run that is not running. Its tree stays locked for other runs meanwhile."""
-    from ralph.app.engine import TreeLock  # it takes long to import, and `ralph diff` does not need it
+    from ralph.app.run_engine import TreeLock  # it takes long to import, and `ralph diff` does not need it
 
     if run.alive:
         raise UsageError(f"run {run.id} is running", todo=f"`ralph abort {run.id}` first")

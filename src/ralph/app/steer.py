@@ -59,7 +59,7 @@ def _find_run_to_signal(project: Project, wanted: str | None) -> RunDir:
 
 
 def _address_signal(signal: Signal, role: str, run: RunDir) -> Signal:
-    """The signal with its normalize_target; a role that the workflow does not have is refused."""
+    """The signal with its normalized target; a role that the workflow does not have is refused."""
     record, target = run.record(), normalize_target(role)
     known = roles_of(record)
     if not is_known(target, known):
@@ -118,7 +118,7 @@ def end_run(project: Project, run: RunDir, message: str, by: str = "") -> None:
     """End a run, by its engine if it has one; returns when it is over, or after a minute."""
     if not run.alive:
         # The engine takes long to import, and commands that only talk to a run do not need it.
-        from ralph.app.engine import abort_on_disk
+        from ralph.app.run_engine import abort_on_disk
 
         abort_on_disk(project, run, Observer(), message)
         return

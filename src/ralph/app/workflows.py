@@ -73,9 +73,9 @@ def loop_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -
 
     limits, options = limits or record.limits, record.loop
     loop_settings = LoopParameters(
-        loop=record.id,
+        run_id=record.id,
         criterion=record.criterion,
-        most=limits.iterations,
+        max_iterations=limits.iterations,
         started_at=record.created_at,
         timeout=limits.active_seconds,
         type=TaskType(options.type),

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import click
 
-from ralph.app.engine import run_engine, start_detached
 from ralph.app.loop import LoopRequest, plan_loop
+from ralph.app.run_engine import run_engine, start_detached
 from ralph.app.run_options import RunOptions
 from ralph.app.runs import count_worktrees, refuse_inside_a_turn
 from ralph.app.start import NewRun, Preview, open_new_run, preview_run

@@ -256,7 +256,7 @@ class Verdict:
 
     results: tuple[CheckResult, ...]
     findings: tuple[Finding, ...] = ()
-    """What the guards found in the work, if the checks pass."""
+    """What the guards found in the work. If checks fail, these are only warnings."""
     tree: str = ""
     """The snapshot that was judged."""
 

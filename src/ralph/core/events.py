@@ -96,7 +96,7 @@ class TurnStarted:
     agent: str
     reserved: float = 0.0
     """Money set aside for it while it runs."""
-    repair: bool = False
+    is_repair: bool = field(default=False, metadata=former_name("repair"))
     """Whether it only has to answer again, in the form that was asked for."""
     is_iteration: bool = field(default=False, metadata=former_name("counts"))
     """Whether its work is an iteration."""
@@ -106,7 +106,7 @@ class TurnStarted:
 
 @dataclass(frozen=True)
 class TurnEnded:
-    """A turn came to its end; if no `retry_at` is set, so did the work that was asked for by its key."""
+    """A turn ended. The work of its key ended with it if `is_final`."""
 
     key: str
     turn: int
@@ -119,7 +119,7 @@ class TurnEnded:
     retry_at: float | None = None
     """When the work will be tried again; only the engine is concerned with such a turn."""
     retry_reason: str = ""
-    repair: bool = False
+    repair_follows: bool = field(default=False, metadata=former_name("repair"))
     """Whether the next try only asks for a better answer."""
     missed_messages: tuple[str, ...] = field(default=(), metadata=former_name("unheard"))
     """The ids of signals that arrived while it ran and did not reach it. The next turn for this work gets them."""
@@ -215,7 +215,7 @@ class Landed:
 
 @dataclass(frozen=True)
 class SignalAccepted:
-    """A signal was taken from the mailbox."""
+    """The run accepted a signal of the user, from the mailbox or from the terminal (Ctrl-C)."""
 
     signal: Signal
 

@@ -218,7 +218,7 @@ class Turn:
     request: TurnRequest
     budget: float | None = None
     """US dollars it may use, for agents that take a budget."""
-    repair: tuple[str, ...] = ()
+    errors_to_repair: tuple[str, ...] = ()
     """What was wrong with the last answer, if this turn only has to repair it."""
     agent: str = ""
     """The label of the agent that does it."""

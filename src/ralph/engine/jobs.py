@@ -83,13 +83,13 @@ class Jobs:
         ledger: Ledger,
         agents: AgentChain,
         journal: Callable[[Entry], None],
-        commit: Callable[[Event], None],
+        record_event: Callable[[Event], None],
         iteration: Callable[[], int | None],
         steering: str = "{{messages}}",
     ) -> None:
         self.ports, self.ledger, self.agents, self.steering = ports, ledger, agents, steering
         self._iteration = iteration
-        self._commit_event = commit
+        self._record_event = record_event
         self.activity = ActiveTime(ports.clock.now)
         self.wake = asyncio.Event()
         self.poll: float | None = None
@@ -128,8 +128,8 @@ class Jobs:
         return sum((usage for _, usage in self._running.values()), Usage())
 
     @property
-    def only_waiting(self) -> bool:
-        """Whether there is nothing but turns that wait for their next attempt."""
+    def nothing_runs(self) -> bool:
+        """Whether no job runs: there is none, or only turns that wait for their next attempt."""
         return self._waiting.issuperset(self._tasks)
 
     def start(self, work: Work) -> None:
@@ -285,7 +285,7 @@ class Jobs:
             number=opened.turn,
             attempt=opened.attempt,
             request=request,
-            repair=broken.result.answer_errors if broken else (),
+            errors_to_repair=broken.result.answer_errors if broken else (),
             agent=opened.agent,
             before=pending.used.get(session, Usage()),
             rejected=_list_rejected(pending),
@@ -307,7 +307,7 @@ class Jobs:
             attempt=pending.attempt,
             request=request,
             budget=ledger.limits.remaining_cost(ledger.spent, ledger.reserved),
-            repair=errors,
+            errors_to_repair=errors,
             agent=agent,
             agent_session=session,
             before=pending.used.get(session, Usage()),
@@ -317,7 +317,7 @@ class Jobs:
             is_new=True,
         )
         messages = () if errors else self._new_messages(request, pending, anew=not session)
-        self._commit_event(
+        self._record_event(
             TurnStarted(
                 turn=turn.number,
                 key=request.key,
@@ -325,7 +325,7 @@ class Jobs:
                 attempt=turn.attempt,
                 agent=agent,
                 reserved=ledger.estimate(request.role),
-                repair=bool(errors),
+                is_repair=bool(errors),
                 is_iteration=request.is_iteration,
                 messages=messages,
             )
@@ -341,7 +341,7 @@ class Jobs:
 
     def _with_guidance(self, turn: Turn, new: tuple[str, ...]) -> Turn:
         """The turn with the user's messages; what its prompt has no room for is in its inbox."""
-        request, is_fresh = turn.request, not turn.agent_session and not turn.repair
+        request, is_fresh = turn.request, not turn.agent_session and not turn.errors_to_repair
         messages = self.ledger.signals.messages_for(
             request.role, is_actor=request.is_iteration, new=new, iteration=self._iteration(), reminds=is_fresh
         )

@@ -84,7 +84,7 @@ class Kernel(Generic[S]):
             ledger=ledger,
             agents=start.agents,
             journal=self._journal,
-            commit=self._record_event,
+            record_event=self._record_event,
             iteration=lambda: self._stage().iteration,
             steering=start.steering,
         )
@@ -93,7 +93,7 @@ class Kernel(Generic[S]):
             ledger=ledger,
             jobs=self._jobs,
             template=start.steering,
-            commit=self._record_event,
+            record_event=self._record_event,
             journal=self._journal,
         )
         self._direct_signals: list[Signal] = []
@@ -149,7 +149,7 @@ class Kernel(Generic[S]):
         limit = None if self.ledger.paused else self._start_work(decision.work)
         if limit and not self._jobs:
             return limit
-        if self._jobs.only_waiting and (stop := self._reason_not_to_wait()):
+        if self._jobs.nothing_runs and (stop := self._reason_not_to_wait()):
             return stop
         results = await self._jobs.wait_for_results()
         await self._enforce_limits()
@@ -188,7 +188,7 @@ class Kernel(Generic[S]):
         self._journal(self._start.entry)
         for notice in self._start.notices:
             self._journal(Notice(notice))
-        if self.ledger.aborted and not (self._start.reopens and self.ledger.carried_out):
+        if self.ledger.aborted and not (self._start.reopens and self.ledger.abort_completed):
             self._stop = _stop_for_abort(self.ledger.aborted)
         self.state = self._load()
         if not self.ledger.snapshots and (base := self._jobs.snapshot("before the run")):
@@ -332,7 +332,7 @@ class Kernel(Generic[S]):
         return Stop(Outcome.LIMIT_QUOTA, reason)
 
     def _reason_not_to_wait(self) -> Stop | None:
-        """Why the run ends although a turn is to be tried again later."""
+        """Why the run ends while nothing runs, although a turn may wait for its next attempt."""
         if self.ledger.paused:
             said = f": {self.ledger.pause_message}" if self.ledger.pause_message else ""
             return Stop(Outcome.PAUSED, f"Paused by signal{said}")
@@ -380,7 +380,7 @@ class Kernel(Generic[S]):
             spent=spent.with_turn(outcome.result.usage, is_iteration=outcome.completes_iteration(turn.request)),
             retry_at=outcome.at,
             retry_reason=outcome.reason,
-            repair=outcome.next is NextStep.REPAIR,
+            repair_follows=outcome.next is NextStep.REPAIR,
             missed_messages=returned.missed_messages,
             earlier=returned.work.earlier,
         )
@@ -398,7 +398,10 @@ class Kernel(Generic[S]):
             await self._jobs.stop_turns("cut")
 
     def _record_event(self, event: Event) -> None:
-        """Accept an event: journal, documents and state change together. A turn that is retried is only journaled."""
+        """Accept an event: journal, documents and state change together.
+
+        A turn that did not settle its work is only journaled.
+        """
         if isinstance(event, TurnEnded) and not event.is_final:
             self._journal(_without_documents(event))
             return

@@ -39,7 +39,7 @@ class Ledger:
     pause_message: str = ""
     """What the user said with the pause."""
     aborted: Signal | None = None
-    carried_out: bool = False
+    abort_completed: bool = False
     """Whether the run has ended since it was aborted: only then can the user resume it."""
     signals: SignalLog = field(default_factory=SignalLog)
     asked: set[str] = field(default_factory=set)
@@ -104,7 +104,7 @@ class Ledger:
             case QuestionAsked() | QuestionAnswered() as entry:
                 self._take_question(entry)
             case RunEnded() as entry:
-                self.ended, self.spent, self.carried_out = entry, entry.spent, self.aborted is not None
+                self.ended, self.spent, self.abort_completed = entry, entry.spent, self.aborted is not None
             case _:
                 pass
 
@@ -131,8 +131,8 @@ class Ledger:
             for work in self.work.values():
                 work.to_pause = True
         if signal.type is SignalType.ABORT:
-            self.aborted, self.carried_out = signal, False
-        elif signal.type is SignalType.RESUME and self.carried_out:
+            self.aborted, self.abort_completed = signal, False
+        elif signal.type is SignalType.RESUME and self.abort_completed:
             self.aborted = None
 
     def _end_turn(self, entry: TurnEnded, at: float) -> None:

@@ -36,11 +36,11 @@ class SignalDelivery:
         ledger: Ledger,
         jobs: Jobs,
         template: str,
-        commit: Callable[[Event], None],
+        record_event: Callable[[Event], None],
         journal: Callable[[Entry], None],
     ) -> None:
         self._ports, self._ledger, self._jobs, self._template = ports, ledger, jobs, template
-        self._commit, self._journal = commit, journal
+        self._record_event, self._journal = record_event, journal
 
     async def process_mailbox(self, stage: Callable[[], Stage]) -> list[Signal]:
         """Take the signals that can be taken now, and archive those that are finished."""
@@ -61,7 +61,7 @@ class SignalDelivery:
     async def deliver(self, signal: Signal) -> Signal:
         """Journal a signal, and send it to the running turns that it is meant for."""
         signal = self._with_own_id(signal)
-        self._commit(SignalAccepted(signal))
+        self._record_event(SignalAccepted(signal))
         if signal.type is SignalType.PAUSE or signal.is_message:
             for turn in self._jobs.running:
                 if signal.is_for(turn.request.role, is_actor=turn.request.is_iteration):

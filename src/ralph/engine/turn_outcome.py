@@ -101,7 +101,7 @@ class PendingWork:
     missed_messages: tuple[str, ...] = ()
     """The messages that the last turn did not get."""
     steer_continuations: int = 0
-    """How often finished work was continued because of that."""
+    """How often the work was continued for a STEER that a turn missed, or that interrupted it."""
     to_pause: bool = False
     """Whether the turn under way was asked to pause."""
     earlier: tuple[EarlierTurn, ...] = ()
@@ -124,7 +124,7 @@ class PendingWork:
             self.earlier = (*self.earlier, EarlierTurn(ended.turn, result.end, result.change))
         if result.agent_session:
             self.used[result.agent_session] = self.used.get(result.agent_session, Usage()) + result.usage
-        if ended.repair:
+        if ended.repair_follows:
             self.turn_to_repair = ended
         elif result.end is TurnEnd.INTERRUPTED and self.interruptions < MAX_INTERRUPTIONS:
             self.interruptions += 1
@@ -316,7 +316,7 @@ def _decide_next(returned: ReturnedTurn, result: TurnResult, situation: Situatio
     # turn is told what is wrong, and does not wait: time does not make a document better.
     is_rejected = False
     if result.end is TurnEnd.FINISHED and result.answer_errors:
-        if not turn.repair:
+        if not turn.errors_to_repair:
             why = f"the answer does not match its schema: {result.answer_errors[0][:200]}"
             return TurnOutcome(NextStep.REPAIR, result, now, why)
         if turn.request.answer_required:

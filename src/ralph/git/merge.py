@@ -49,7 +49,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Brought:
+class UnresolvedMerge:
     """A commit of the run's branch that was merged into a workspace, to be resolved there."""
 
     commit: str
@@ -120,21 +120,21 @@ def try_merge(scratch: Worktree, onto: str, work: str, message: str, beside: Wor
     return Candidate(commit)
 
 
-def merge_into_worktree(tree: Worktree, commit: str, leaving_out: Sequence[str]) -> Brought:
+def merge_into_worktree(tree: Worktree, commit: str, leaving_out: Sequence[str]) -> UnresolvedMerge:
     """Merge a commit into a worktree whose work is saved. The result stays uncommitted, with its conflicts."""
     git = claim_worktree(tree).git.with_options(*_CONFIG)
     own, conflicts = branch_tip(git, tree.branch), _merge(git, commit)
-    return Brought(commit, own, write_tree(tree, leaving_out), conflicts)
+    return UnresolvedMerge(commit, own, write_tree(tree, leaving_out), conflicts)
 
 
-def find_undecided(tree: Worktree, brought: Brought) -> tuple[str, ...]:
+def find_undecided(tree: Worktree, unresolved: UnresolvedMerge) -> tuple[str, ...]:
     """The files with conflict markers, and the conflicting files without markers that were not resolved."""
-    conflicts = brought.conflicts
+    conflicts = unresolved.conflicts
     if not conflicts:
         return ()
     git = open_worktree(tree).git.with_options(GIT_LITERAL_PATHSPECS="1")
     # `git grep` in a tree prints `TREE:PATH`.
-    listed = git.run("grep", "-lzE", _MARKERS, brought.merged, "--", *conflicts, ok=(0, 1)).names
+    listed = git.run("grep", "-lzE", _MARKERS, unresolved.merged, "--", *conflicts, ok=(0, 1)).names
     had_markers = {name.partition(":")[2] for name in listed}
     has_markers: set[str] = set()
     if had_markers:
@@ -143,7 +143,7 @@ def find_undecided(tree: Worktree, brought: Brought) -> tuple[str, ...]:
     return tuple(path for path in conflicts if path in has_markers or (path not in had_markers and path in unmerged))
 
 
-def find_reverted(tree: Worktree, work: str, brought: Brought) -> tuple[str, ...]:
+def find_reverted(tree: Worktree, work: str, unresolved: UnresolvedMerge) -> tuple[str, ...]:
     """The files that other tasks changed and that are again as this task had them, although git merged them differently.
 
     In a conflict, the resolver may choose this side, even if that deletes the file. That counts only if the merge was not
@@ -151,11 +151,11 @@ def find_reverted(tree: Worktree, work: str, brought: Brought) -> tuple[str, ...
     """
     repository = open_worktree(tree)
     git = repository.git
-    is_merging = (repository.git_dir / "MERGE_HEAD").exists() or contains(git, "HEAD", brought.commit)
-    base = git.run("merge-base", brought.own, brought.commit).text
-    others, changed = compare_trees(git, base, brought.commit), compare_trees(git, brought.own, work)
-    differs = compare_trees(git, brought.merged if is_merging else brought.commit, work)
-    decided = {path for path in brought.conflicts if is_merging and path in differs and differs[path].new == ABSENT}
+    is_merging = (repository.git_dir / "MERGE_HEAD").exists() or contains(git, "HEAD", unresolved.commit)
+    base = git.run("merge-base", unresolved.own, unresolved.commit).text
+    others, changed = compare_trees(git, base, unresolved.commit), compare_trees(git, unresolved.own, work)
+    differs = compare_trees(git, unresolved.merged if is_merging else unresolved.commit, work)
+    decided = {path for path in unresolved.conflicts if is_merging and path in differs and differs[path].new == ABSENT}
     return tuple(sorted(others.keys() & differs.keys() - changed.keys() - decided))
 
 

@@ -1,6 +1,6 @@
 """The mailbox of a run: `signals/inputs/`, where the user puts signals, and the directories for those that were handled.
 
-The journal is the ledger of what was acted on, and is written before a file moves; here files are only read and moved.
+The journal records what was acted on, and is written before a file moves; here files are only read and moved.
 `watch_directories` reports new files by the events of the system (inotify).
 """
 
@@ -45,7 +45,7 @@ class Mailbox:
         path = self.inputs / f"signal.{stamp}-{os.urandom(2).hex()}.yaml"
         with storage(path):
             self.inputs.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, _codec().render_signal(signal).encode())
+        write_atomic(path, _signal_files().render_signal(signal).encode())
         return path
 
     def read_pending(self) -> Sequence[Signal | Refused]:
@@ -72,14 +72,14 @@ class Mailbox:
         """Move a handled signal to `processed/`, with its result and the roles that it did not reach."""
         source, target = self.inputs / signal.name, self._processed / signal.name
         try:
-            text = read_limited(source, _codec().SIZE_LIMIT).decode(errors="replace")
+            text = read_limited(source, _signal_files().SIZE_LIMIT).decode(errors="replace")
         except (FileNotFoundError, StateError):
             return
         with storage(target):
             self._processed.mkdir(exist_ok=True)
         if os.path.lexists(target) and not _holds_signal(target, text):
             target = self._processed / f"{signal.stamp}-{signal.name[-200:]}"
-        handled = _codec().record_handling(text, action=action, at=datetime.now(UTC), missed=missed)
+        handled = _signal_files().record_handling(text, action=action, at=datetime.now(UTC), missed=missed)
         write_atomic(target, handled.encode())
         source.unlink(missing_ok=True)
 
@@ -96,7 +96,7 @@ class Mailbox:
         if path is None:
             return
         text = read_limited(path).decode(errors="replace")
-        noted = _codec().record_delivery(text, action=action, at=datetime.fromtimestamp(at, UTC))
+        noted = _signal_files().record_delivery(text, action=action, at=datetime.fromtimestamp(at, UTC))
         if noted != text:
             write_atomic(path, noted.encode(), durable=False)
 
@@ -105,7 +105,7 @@ class Mailbox:
         path = self._acks / Path(signal.id).stem / f"{role}.yaml"
         with storage(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-        text = _codec().render_ack(signal, role, datetime.now(UTC), facts)
+        text = _signal_files().render_ack(signal, role, datetime.now(UTC), facts)
         write_atomic(path, text.encode(), durable=False)
 
     def _is_empty(self) -> bool:
@@ -149,10 +149,10 @@ class Mailbox:
     def _parse(self, name: str) -> Signal:
         path = self.inputs / name
         name.encode()
-        seen, data = _signature(path), read_limited(path, _codec().SIZE_LIMIT)
+        seen, data = _signature(path), read_limited(path, _signal_files().SIZE_LIMIT)
         if not data.endswith(b"\n") and _is_fresh(seen):
             raise BlockingIOError("it may still be being written")
-        signal: Signal = _codec().parse_signal(name, data.decode())
+        signal: Signal = _signal_files().parse_signal(name, data.decode())
         return replace(signal, stamp=f"{seen[0]}-{seen[2]}")
 
     def _reject_if_unchanged(self, path: Path, reason: str) -> Refused | None:
@@ -195,8 +195,8 @@ def _holds_signal(path: Path, text: str) -> bool:
         return False
 
 
-def _codec() -> ModuleType:
-    """The YAML codec, imported when the first signal is seen: most runs never see one."""
+def _signal_files() -> ModuleType:
+    """The format of signal files, imported when the first signal is seen: most runs never see one."""
     from ralph.documents import signals
 
     return signals

@@ -30,11 +30,11 @@ _FOR_GOOD = ("success", "aborted")
 def _emit(args: "dict[str, Any]") -> int:
     topic = args["topic"]
     path = choose_events_file(args)
-    files.append(path, validate_event(args, path, topic, args.get("payload", "")))
+    files.append(path, build_event_line(args, path, topic, args.get("payload", "")))
     return say(f"Event emitted: {topic}")
 
 
-def validate_event(args: "dict[str, Any]", path: str, topic: str, payload: str, **more: object) -> bytes:
+def build_event_line(args: "dict[str, Any]", path: str, topic: str, payload: str, **more: object) -> bytes:
     """Check an event for the file at `path`, and return its line. Raises an error if the event would not count."""
     if fault := find_topic_fault(topic):
         raise ToolError(fault, "give the topic first, then the payload in quotes")
@@ -152,7 +152,7 @@ def run_wave(words: list[str]) -> int:
     topic, payloads, wave = words[1], [without_secrets(word) for word in words[3:]], files.new_id("wave")
     path = choose_events_file({})
     lines = [
-        validate_event({}, path, topic, payload, wave_id=wave, wave_index=number, wave_total=len(payloads))
+        build_event_line({}, path, topic, payload, wave_id=wave, wave_index=number, wave_total=len(payloads))
         for number, payload in enumerate(payloads)
     ]
     files.append(path, b"".join(lines))
@@ -277,12 +277,12 @@ def run_signals(words: list[str]) -> int:
         return say(SIGNALS_USAGE)
     if words:
         raise ToolError(f"unexpected argument {words[0]!r}", "remove it")
-    file = os.environ.get("RALPH_MESSAGES")
-    if not file:
+    directory = os.environ.get("RALPH_MESSAGES")
+    if not directory:
         raise ToolError("this is not a turn of a run", "users see the signals of a run with `ralph signals`")
     from ralph.agents.live_messages import claim_messages
 
-    return say("\n".join(claim_messages(file, "tool")) or "No new messages.")
+    return say("\n".join(claim_messages(directory, "tool")) or "No new messages.")
 
 
 TOOLS = {"interact": (run_interact, INTERACT), "signals": (run_signals, ())}

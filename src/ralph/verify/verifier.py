@@ -48,7 +48,7 @@ _SHELL_SCRIPT = re.compile(rb"#!.*\b(?:ba|da|z)?sh\b")
 
 
 @dataclass(frozen=True)
-class Rules:
+class VerdictSettings:
     """What the user asked of the verdicts of a run."""
 
     confirm: int = 1
@@ -68,7 +68,7 @@ class Verifier:
 
     runner: CheckRunner
     snapshots: Snapshots | None
-    rules: Rules
+    rules: VerdictSettings
     baseline: Verdict | None = None
     last: Verdict | None = None
     """The last verdict before this one; one on the same tree shows which checks are flaky."""

@@ -1,8 +1,8 @@
 """The work of a run: what changed since before it, and what the guards rejected in an earlier run on the same tree, or it left.
 
 A run leaves changes that no verdict covers if it is killed or aborted before its checks ran, or ends with failing checks,
-for which no guard looks at the changes. If the next run took such a tree as its baseline, a skipped test would look as if it
-had always been skipped.
+where a finding of the guards is only a warning. If the next run took such a tree as its baseline, a skipped test would
+look as if it had always been skipped.
 """
 
 import re

@@ -168,7 +168,7 @@ def _start_turn(view: RunView, record: Record, entry: TurnStarted) -> RunView:
         attempt=entry.attempt,
         task=task_of(view.workflow, entry.key),
         is_iteration=entry.is_iteration,
-        repair=entry.repair,
+        is_repair=entry.is_repair,
         started_at=record.at,
     )
     work = WorkKey.parse(entry.key)

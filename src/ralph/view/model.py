@@ -70,7 +70,7 @@ class TurnView:
     attempt: int = 1
     task: str = ""
     is_iteration: bool = False
-    repair: bool = False
+    is_repair: bool = False
     started_at: float = 0.0
     ended_at: float | None = None
     end: TurnEnd | None = None

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ralph.app.changes import undo_turn
-from ralph.app.engine import start_detached
 from ralph.app.landing import land_run
 from ralph.app.resume import ResumeOptions, plan_next_iteration, plan_resume, prepare_resume
+from ralph.app.run_engine import start_detached
 from ralph.app.runs import refuse_inside_a_turn
 from ralph.app.sessions import answer_approval, find_session, next_batch
 from ralph.app.steer import answer_question, send_signal

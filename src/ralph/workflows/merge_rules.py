@@ -54,17 +54,17 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Settled:
+class LeftQueue:
     """Work that left the queue: merged, or given up."""
 
     task: str
     workspace: str
-    merged: MergeEnded
+    merge: MergeEnded
 
     @property
     def is_merged(self) -> bool:
         """Whether it is on the branch of the run. If not, it stays on its own branch, which `merged` names."""
-        return self.merged.is_in
+        return self.merge.is_in
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,13 @@ class Queue:
             is_held = is_held or one.overtaken >= _MAX_OVERTAKEN
         return tuple(work_items)
 
-    def accept(self, event: Event) -> tuple["Queue", Settled | None]:
+    def accept(self, event: Event) -> tuple["Queue", LeftQueue | None]:
         """The queue after an event, and the work that left it."""
         match event:
             case MergeEnded(key=key) if one := self._find(key, _merge_key):
                 failures = one.failures + (one.resolves > 0 and not event.moved)
                 if event.is_in or failures >= self.most_resolves:
-                    return self._without(one), Settled(one.task, one.workspace, event)
+                    return self._without(one), LeftQueue(one.task, one.workspace, event)
                 overtaken = one.overtaken + (one.resolves > 0 and event.moved)
                 tried = replace(one, failures=failures, overtaken=overtaken, resolves=one.resolves + 1)
                 return self._with(one, replace(tried, resolving=True, last=_brief(event))), None

@@ -213,7 +213,7 @@ class LocalTurns:
                 "agent": turn.agent,
                 "command": list(agent.command(call)),
                 "session": turn.agent_session,
-                "repair": list(turn.repair),
+                "repair": list(turn.errors_to_repair),
                 "budget": turn.budget,
                 "wall": request.wall or self.record.turn_limits.wall,
                 "idle": self.record.turn_limits.idle,
@@ -250,7 +250,7 @@ class LocalTurns:
         The events of a hat that starts its turn anew are left out: it publishes them again.
         """
         request, remembers = turn.request, self.agents[turn.agent].abilities.resume
-        if not turn.continued_turn or not (turn.repair or turn.rejected or remembers or request.contract):
+        if not turn.continued_turn or not (turn.errors_to_repair or turn.rejected or remembers or request.contract):
             return {}
         before = self._directory(replace(turn, number=turn.continued_turn)) / "outbox"
         return read_documents(before, (*turn.request.outputs, *turn.request.drafts))
@@ -263,7 +263,7 @@ class LocalTurns:
             describe_directory(self.record.directory),
             PromptPart("messages", turn.guidance, "What the user said.", Place.MESSAGES),
         )
-        if not turn.repair and not self._continues_session(turn):
+        if not turn.errors_to_repair and not self._continues_session(turn):
             prompt = prompt.with_parts(*self._pass_on_instructions(agent))
             if turn.earlier:
                 part = describe_earlier_turns(turn.earlier, turn.request, has_documents=has_documents)
@@ -292,10 +292,10 @@ class LocalTurns:
 
     def _choose_prompt(self, turn: Turn) -> Prompt:
         """The request of the turn, without the messages of the user."""
-        if self._continues_session(turn) and not turn.repair:
+        if self._continues_session(turn) and not turn.errors_to_repair:
             return build_prompt(fill_parts("continue", self.templates["continue"], {"outbox": OUTBOX}))
-        if turn.repair:
-            return build_repair_prompt(self.templates["repair"], turn.request, turn.repair)
+        if turn.errors_to_repair:
+            return build_repair_prompt(self.templates["repair"], turn.request, turn.errors_to_repair)
         return with_rejection(turn.request.prompt, turn.rejected)
 
     def _continues_session(self, turn: Turn) -> bool:
@@ -383,7 +383,7 @@ class LocalTurns:
         answer, errors = (
             contracts.parse_answer(contract, blocks[-1]) if blocks else (None, ("there is no result.json",))
         )
-        required = turn.request.answer_required or bool(turn.repair)
+        required = turn.request.answer_required or bool(turn.errors_to_repair)
         return answer, errors if required else ()
 
 

@@ -157,7 +157,7 @@ class MergeQueue:
             end=MergeResult.CHECKS_FAILED,
             branch=worktree.record.branch,
             commit=onto,
-            moved=onto != worktree.record.taken_in,
+            moved=onto != worktree.record.run_branch_at,
         )
         if not candidate.commit:
             return replace(failed, end=MergeResult.CONFLICT, files=candidate.conflicts)

@@ -20,7 +20,7 @@ from ralph.git import merge
 from ralph.git import worktree as git_worktree
 from ralph.git.command import Git, find_repository
 from ralph.git.history import contains
-from ralph.git.merge import Brought
+from ralph.git.merge import UnresolvedMerge
 from ralph.git.snapshots import Snapshots
 from ralph.git.worktree import Removal, Worktree
 from ralph.verify.runner import CheckRunner
@@ -162,32 +162,32 @@ class Workspaces:
             if name.startswith(LOOK):
                 await asyncio.to_thread(self._follow, worktree)
             await self._set_up(worktree)
-            if request and request.merges_run_branch and worktree.record.brought_for != request.key:
-                await asyncio.to_thread(self._bring_in, worktree, request.key)
+            if request and request.merges_run_branch and worktree.record.merged_for != request.key:
+                await asyncio.to_thread(self._merge_run_branch, worktree, request.key)
             return worktree
 
     def save(self, worktree: OpenWorktree, message: str) -> str:
         """Commit everything in a worktree to its branch; return the commit."""
-        brought = worktree.record.brought.commit if worktree.record.brought else ""
+        unresolved = worktree.record.unresolved_merge.commit if worktree.record.unresolved_merge else ""
         out = self.worktree_setup.paths(worktree.tree)
-        known = (worktree.record.base, worktree.record.taken_in)
-        return merge.save_worktree(worktree.tree, message, leaving_out=out, brought_in=brought, known=known)
+        known = (worktree.record.base, worktree.record.run_branch_at)
+        return merge.save_worktree(worktree.tree, message, leaving_out=out, brought_in=unresolved, known=known)
 
     def finish_resolution(self, worktree: OpenWorktree) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Commit the merge that a resolver worked on, if it is resolved.
 
         If not, return the files that still conflict, and those in which the work of others would be reverted.
         """
-        brought = worktree.record.brought
-        if brought is None:
+        unresolved = worktree.record.unresolved_merge
+        if unresolved is None:
             return (), ()
-        if undecided := merge.find_undecided(worktree.tree, brought):
+        if undecided := merge.find_undecided(worktree.tree, unresolved):
             return undecided, ()
         tree = merge.write_tree(worktree.tree, self.worktree_setup.paths(worktree.tree))
-        if lost := merge.find_reverted(worktree.tree, tree, brought):
+        if lost := merge.find_reverted(worktree.tree, tree, unresolved):
             return (), lost
         self.save(worktree, f"ralph: {worktree.tree.name} with what was merged meanwhile")
-        self._write_record(worktree, replace(worktree.record, brought=None))
+        self._write_record(worktree, replace(worktree.record, unresolved_merge=None))
         return (), ()
 
     def close(self, name: str) -> Removal:
@@ -255,10 +255,10 @@ class Workspaces:
             return ""
         tree, record = self._own_worktree()
         position = merge.read_position(Git(self.root), self.record.branch)
-        if record.taken_in != position:
+        if record.run_branch_at != position:
             merge.reset_worktree(tree, position)
             self.worktree_setup.copy_files(tree)
-            self.records.write(OWN, replace(record, taken_in=position))
+            self.records.write(OWN, replace(record, run_branch_at=position))
         if self.verifier.snapshots is None:
             return ""
         return self.verifier.snapshots.take("what was done side by side").snapshot
@@ -275,13 +275,13 @@ class Workspaces:
             tree, record = self._own_worktree()
             git, ref = Git(self.root), git_worktree.position_ref(self.record.branch)
             position = git.resolve_commit(ref)
-            if position and not (record.taken_in and contains(git, record.taken_in, position)):
+            if position and not (record.run_branch_at and contains(git, record.run_branch_at, position)):
                 self._update_own()
                 return
             known = [one for one in (self.record.base, position) if one]
             tip = merge.save_worktree(tree, message, leaving_out=self.worktree_setup.paths(tree), known=known)
             # The record first: a position ahead of the record means a merge that this worktree does not have yet.
-            self.records.write(OWN, replace(record, taken_in=tip))
+            self.records.write(OWN, replace(record, run_branch_at=tip))
             if tip != position:
                 git.run("update-ref", ref, tip, position)
 
@@ -323,40 +323,42 @@ class Workspaces:
             size = await asyncio.to_thread(self.worktree_setup.size, worktree.tree)
             self._write_record(worktree, replace(worktree.record, ready=ready, size=size))
 
-    def _bring_in(self, worktree: OpenWorktree, key: str) -> None:
+    def _merge_run_branch(self, worktree: OpenWorktree, key: str) -> None:
         """Merge the branch of the run into a worktree, and leave the conflicts there to be resolved.
 
         If an earlier resolver left conflicts, the next one continues from there. If it reverted the work of others,
         the merge is done again, and what it left stays under a ref.
         """
-        brought = worktree.record.brought
-        if brought and brought.merged and merge.find_undecided(worktree.tree, brought):
-            self._write_record(worktree, replace(worktree.record, brought_for=key))
+        unresolved = worktree.record.unresolved_merge
+        if unresolved and unresolved.merged and merge.find_undecided(worktree.tree, unresolved):
+            self._write_record(worktree, replace(worktree.record, merged_for=key))
             return
-        if worktree.record.brought:
-            own, left = worktree.record.brought.own, self._left_ref(worktree.tree.name, key)
+        if worktree.record.unresolved_merge:
+            own, left = worktree.record.unresolved_merge.own, self._left_ref(worktree.tree.name, key)
             merge.keep_under_ref(worktree.tree, left, self.worktree_setup.paths(worktree.tree), since=own)
             merge.reset_worktree(worktree.tree, own)
             self.worktree_setup.copy_files(worktree.tree)
-            self._write_record(worktree, replace(worktree.record, brought=None))
+            self._write_record(worktree, replace(worktree.record, unresolved_merge=None))
         own = self.save(worktree, f"ralph: {worktree.tree.name} before what was merged meanwhile")
         commit = merge.read_position(Git(self.root), self.record.branch)
         # Recorded before the tree changes: a merge that a kill leaves half done must not be saved.
-        self._write_record(worktree, replace(worktree.record, brought=Brought(commit, own), taken_in=commit))
-        brought = merge.merge_into_worktree(worktree.tree, commit, self.worktree_setup.paths(worktree.tree))
+        self._write_record(
+            worktree, replace(worktree.record, unresolved_merge=UnresolvedMerge(commit, own), run_branch_at=commit)
+        )
+        unresolved = merge.merge_into_worktree(worktree.tree, commit, self.worktree_setup.paths(worktree.tree))
         if worktree.verifier.snapshots:
             # From here on the work of the task is what differs from the branch of the run.
             worktree.verifier.snapshots.begin(commit)
-        self._write_record(worktree, replace(worktree.record, brought=brought, brought_for=key))
+        self._write_record(worktree, replace(worktree.record, unresolved_merge=unresolved, merged_for=key))
 
     def _with_merge_documents(self, turn: Turn, worktree: OpenWorktree) -> Turn:
         """The turn of a resolver with both sides in its inbox."""
-        brought = worktree.record.brought
-        if not turn.request.merges_run_branch or brought is None:
+        unresolved = worktree.record.unresolved_merge
+        if not turn.request.merges_run_branch or unresolved is None:
             return turn
         git = Git(self.root)
-        base = git.run("merge-base", brought.own, brought.commit).text
-        sides = {MERGED_DIFF: (base, brought.commit), TASK_DIFF: (base, brought.own)}
+        base = git.run("merge-base", unresolved.own, unresolved.commit).text
+        sides = {MERGED_DIFF: (base, unresolved.commit), TASK_DIFF: (base, unresolved.own)}
         documents = {
             name: git.run("diff", "--no-color", "--no-ext-diff", old, new).out.decode(errors="replace")[:_DIFF_CHARS]
             for name, (old, new) in sides.items()
@@ -371,7 +373,7 @@ class Workspaces:
             git_worktree.create_for_task(self.root, self.record.id, worktree.tree.name, worktree.record.base)
             self.worktree_setup.copy_files(worktree.tree)
         change = worktree.verifier.snapshots.take(label) if worktree.verifier.snapshots else None
-        if worktree.record.brought:
+        if worktree.record.unresolved_merge:
             self.finish_resolution(worktree)
         else:
             self.save(worktree, f"ralph: {worktree.tree.name}, {label}")

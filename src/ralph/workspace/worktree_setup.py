@@ -8,16 +8,16 @@ import contextlib
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ralph.core.checks import Check
-from ralph.core.codec import from_json, to_json
+from ralph.core.codec import former_name, from_json, to_json
 from ralph.core.errors import RalphError
 from ralph.core.outcomes import Outcome
 from ralph.documents.run_record import TreeSettings
 from ralph.git.command import Git
-from ralph.git.merge import Brought
+from ralph.git.merge import UnresolvedMerge
 from ralph.git.worktree import Worktree
 from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
 from ralph.verify.runner import CheckRunner
@@ -138,10 +138,10 @@ class WorkspaceRecord:
     branch: str
     base: str
     """The commit that it started from."""
-    brought: Brought | None = None
-    taken_in: str = ""
+    unresolved_merge: UnresolvedMerge | None = field(default=None, metadata=former_name("brought"))
+    run_branch_at: str = field(default="", metadata=former_name("taken_in"))
     """The tip of the run's branch when it was last merged into the workspace."""
-    brought_for: str = ""
+    merged_for: str = field(default="", metadata=former_name("brought_for"))
     """The work for which it was merged in."""
     ready: str = ""
     """The commit on which the set-up commands were last run; empty if they were not."""

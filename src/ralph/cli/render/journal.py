@@ -254,7 +254,7 @@ def _history_changed(renderer: Renderer, entry: HistoryChanged) -> list[str]:
 def _turn_started(renderer: Renderer, entry: TurnStarted) -> list[str]:
     role = f"{entry.role} ({entry.agent})" if entry.agent != renderer.agent else entry.role
     renderer.agent = entry.agent
-    purpose = "asked to correct its answer" if entry.repair else renderer.about(entry.key)
+    purpose = "asked to correct its answer" if entry.is_repair else renderer.about(entry.key)
     return [f"turn {entry.turn}: {role}, {purpose}{received_line(renderer, entry)}"]
 
 

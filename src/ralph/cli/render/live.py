@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ralph.app.engine import Observer
+from ralph.app.run_engine import Observer
 from ralph.cli.render.journal import Renderer, agent_event_line
 from ralph.cli.render.status_line import StatusLine
 from ralph.core.entries import Record

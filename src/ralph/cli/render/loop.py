@@ -68,17 +68,17 @@ class LoopRenderer(Renderer):
                 return super().lines(record)
 
     def _extend(self, limits: Limits) -> None:
-        settings = replace(self.loop.settings, most=limits.iterations, timeout=limits.active_seconds)
+        settings = replace(self.loop.settings, max_iterations=limits.iterations, timeout=limits.active_seconds)
         self.loop = replace(self.loop, settings=settings)
 
     def _turn_started(self, entry: TurnStarted) -> list[str]:
-        role = "asked to correct its answer" if entry.repair else f"{entry.role} ({entry.agent})"
+        role = "asked to correct its answer" if entry.is_repair else f"{entry.role} ({entry.agent})"
         line = f"turn {entry.turn}: {role}" + (f", attempt {entry.attempt}" if entry.attempt > 1 else "")
         line += received_line(self, entry)
         if not entry.is_iteration or entry.key == self.begun:
             return ["", line]
         self.begun = entry.key
-        most, past = self.loop.settings.most, self.state.iterations
+        most, past = self.loop.settings.max_iterations, self.state.iterations
         head = f"Ralph Loop: Iteration {self.state.iteration}" + (f"/{most}" if most else "")
         lines = [*self._continuing(), "", RULE, head, RULE]
         if past and past[-1].learnings and past[-1].number != self.told:

@@ -29,7 +29,7 @@ def scan(
     files = tuple(change for change in changes if change.old != change.new or change.renamed_from)
     if not files:
         return []
-    # Imported here: a run whose checks fail never needs the rules, and they take longer to import than everything else.
+    # Imported here: they take longer to import than everything else, and many verdicts have no changes to compare.
     from ralph.verify.guards.comparison import Comparison
 
     same = {change.path: change.new for change in changes if change.new is not None and change.old == change.new}

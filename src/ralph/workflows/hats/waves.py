@@ -16,10 +16,10 @@ from ralph.documents.hats.definition import COORDINATOR, Hat
 from ralph.workflows.hats.events import EVENTS, NewEvent, read_events
 from ralph.workflows.hats.routing import MAX_REFUSALS, HatsContext, cancel_run, describe_silence, end_run, publish
 from ralph.workflows.hats.state import RESUME, HatsPhase, HatsState, HatStep, Job, Wave
-from ralph.workflows.merge_rules import Settled
+from ralph.workflows.merge_rules import LeftQueue
 
 FAILED = "wave.worker.failed"
-"""Published for a worker of a wave that published nothing."""
+"""Published for a worker of a wave that failed: its turn, or the merge of its work."""
 _MIN_SECONDS = 1.0
 ANSWERED = 400
 """Characters that an answer quotes of the event that it answers."""
@@ -142,11 +142,11 @@ def _start_merge(state: HatsState, job: Job, *, moved: bool) -> HatsState:
     return replace(state, wave=replace(wave, merging=merging, moved=wave.moved or moved))
 
 
-def _finish_merge(state: HatsState, settled: Settled) -> HatsState:
+def _finish_merge(state: HatsState, settled: LeftQueue) -> HatsState:
     """After the work of a worker was merged, or the merge was given up."""
     assert state.wave
     job = next(one for one in state.wave.jobs if _task(state.wave, one) == settled.task)
-    merged, why = settled.merged, ""
+    merged, why = settled.merge, ""
     if not settled.is_merged:
         files = f" in {', '.join(merged.files[:5])}" if merged.files else ""
         why = f"its work could not be merged ({merged.end}{files}); it stays on the branch {merged.branch}"

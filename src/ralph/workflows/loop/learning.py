@@ -203,7 +203,7 @@ def reflection_of(state: LoopState, settings: LoopParameters, now: float) -> str
     before = state.iterations[-2].score if len(state.iterations) > 1 else None
     reflection = Reflection(
         **{name: getattr(last, name) for name in _SHARED},
-        loop=settings.loop,
+        loop=settings.run_id,
         iteration=last.number,
         at=now,
         task=state.task,

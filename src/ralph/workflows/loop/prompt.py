@@ -76,14 +76,14 @@ def actor_prompt(
     lessons: Sequence[Iteration],
 ) -> Prompt:
     """The prompt of an iteration."""
-    is_last = settings.most is not None and state.iteration >= settings.most
+    is_last = settings.max_iterations is not None and state.iteration >= settings.max_iterations
     values = {
         "role": templates[f"role-{choose_role(state, settings)}"].strip(),
         "task": state.task,
         "checks": "\n".join(f"- {check.title}" for check in checks),
         "scope": "\n".join(filter(None, (_scope_rule(settings), _may_change_rule(settings)))),
         "iteration": str(state.iteration),
-        "most": str(settings.most) if settings.most else "as many as it takes",
+        "most": str(settings.max_iterations) if settings.max_iterations else "as many as it takes",
         "final": ", the final one" if is_last else "",
         "last": _LAST if is_last else "",
         "counts": _describe_counts(state),
@@ -180,7 +180,7 @@ def _describe_changes(changed: Sequence[FileStat], settings: LoopParameters) -> 
     """The files that this run changed, the latest last."""
     if not changed:
         return ""
-    return "\n".join([*list_changed_files(changed), f"See these changes with `ralph diff {settings.loop}`."])
+    return "\n".join([*list_changed_files(changed), f"See these changes with `ralph diff {settings.run_id}`."])
 
 
 def _describe_attempts(templates: Templates, state: LoopState) -> str:

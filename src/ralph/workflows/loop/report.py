@@ -186,7 +186,7 @@ def _facts(state: LoopState, settings: LoopParameters, ended: RunEnded) -> str:
     rows = [
         ("Task", state.task),
         ("Type", settings.type),
-        ("Run", settings.loop),
+        ("Run", settings.run_id),
         ("Status", f"{ended.outcome}: {ended.reason}"),
         ("Criterion", settings.criterion),
         ("Iterations", f"{spent.iterations} of {ended.limits.iterations or 'any number'}"),
@@ -258,7 +258,7 @@ def name_iterations(numbers: Sequence[int]) -> str:
 
 
 def _next(state: LoopState, settings: LoopParameters, ended: RunEnded) -> str:
-    run, best = settings.loop, state.best
+    run, best = settings.run_id, state.best
     if ended.outcome.succeeded:
         return f"See what changed with `ralph diff {run}`; undo it with `ralph undo {run}`."
     if not ended.outcome.resumable:

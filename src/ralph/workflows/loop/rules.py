@@ -79,7 +79,7 @@ from ralph.workflows.loop.state import (
 )
 
 FAILED_TURN_WAITS = (0.0, 0.0, 30.0, 60.0, 60.0)
-"""Seconds before the next turn, by how many turns in a row failed. One more failure ends the run."""
+"""Seconds before the next turn, by how many turns in a row failed. The fifth failure in a row ends the run."""
 GIVE_UP_UNVERIFIED = 3
 """Iterations in a row whose checks could not be run, before the run ends as unverifiable."""
 MAX_RED = 500
@@ -102,7 +102,7 @@ class Loop:
     @property
     def home(self) -> str:
         """Where the documents of this loop are."""
-        return f"{HOME}/loops/{self.settings.loop}"
+        return f"{HOME}/loops/{self.settings.run_id}"
 
     @property
     def state_path(self) -> str:
@@ -124,7 +124,7 @@ class Loop:
             case Phase.BASELINE:
                 return Do((RunChecks(str(BASELINE), self.checks),))
             case Phase.ACT:
-                return Do((self._turn(state),))
+                return Do((self._request_turn(state),))
             case Phase.VERIFY:
                 return Do((RunChecks(_iteration_key(state), self.checks),))
             case Phase.COMMIT:
@@ -171,7 +171,7 @@ class Loop:
                 return self._changes(after)
             case RunEnded():
                 report = completion_report(after, self.settings, event, self.checks)
-                place = report_path(HOME, now, self.settings.loop, after.ends)
+                place = report_path(HOME, now, self.settings.run_id, after.ends)
                 changes = self._changes(after)
                 return replace(changes, documents={**changes.documents, place: report})
             case _:
@@ -198,7 +198,7 @@ class Loop:
             case _:
                 assert_never(event)
 
-    def _turn(self, state: LoopState) -> TurnRequest:
+    def _request_turn(self, state: LoopState) -> TurnRequest:
         lessons = choose_lessons(state, PROFILES[self.settings.type].window)
         return TurnRequest(
             key=_iteration_key(state),
@@ -224,7 +224,7 @@ class Loop:
         last = state.iterations[-1]
         if not last.passed and not last.what_failed:
             return changes
-        path = f"{HOME}/reflections/loops/{self.settings.loop}/iteration-{last.number}.yaml"
+        path = f"{HOME}/reflections/loops/{self.settings.run_id}/iteration-{last.number}.yaml"
         copies = {**changes.side_files.copies, path: reflection_of(state, self.settings, now)}
         return replace(changes, side_files=SideFiles(copies))
 
@@ -284,7 +284,7 @@ class Loop:
         )
 
     def _accept_verdict(self, state: LoopState, verdict: Verdict) -> LoopState:
-        """After the checks: success, another iteration, or the end because the checks cannot run."""
+        """After the checks: judge the iteration, and enter what `_choose_next` chooses, after a commit or a reflection."""
         state = self._with_verdict(state, verdict)
         judged = _judge_iteration(state, verdict) if state.pending else None
         state = replace(
@@ -294,7 +294,7 @@ class Loop:
             best=_best(state.best, judged),
             unverified=state.unverified + 1 if verdict.unrunnable else 0,
         )
-        then = self._next(state, verdict, follows_turn=judged is not None)
+        then = self._choose_next(state, verdict, follows_turn=judged is not None)
         if judged is None:
             return then
         commits = self.settings.commit and judged.snapshot and judged.files
@@ -302,7 +302,8 @@ class Loop:
         between = [phase for phase, wanted in ((Phase.COMMIT, commits), (Phase.REFLECT, reflects)) if wanted]
         return _enter_next_phase(replace(then, next_phases=(*between, then.phase)))
 
-    def _next(self, state: LoopState, verdict: Verdict, *, follows_turn: bool) -> LoopState:
+    def _choose_next(self, state: LoopState, verdict: Verdict, *, follows_turn: bool) -> LoopState:
+        """The end of the run, with its outcome, or another iteration."""
         if state.rescope:
             return _finish(state, Outcome.AWAITING_GUIDANCE, f"{state.rescope}; say what the task is now")
         if verdict.passed:
@@ -370,7 +371,7 @@ class Loop:
             if result.left_out or excerpt_output(result.output, quoted_share(verdict))[1]:
                 inside = f"checks/{number}.txt"
                 paths[result.title] = f"{INBOX}/{inside}"
-                logs[inside] = f".ralph/runs/{self.settings.loop}/{result.log}"
+                logs[inside] = f".ralph/runs/{self.settings.run_id}/{result.log}"
         state = replace(
             state,
             failure=results_text(verdict, state.baseline, state.red, paths),

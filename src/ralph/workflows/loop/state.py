@@ -237,9 +237,9 @@ class LoopState:
 class LoopParameters:
     """What does not change in a loop."""
 
-    loop: str
+    run_id: str
     criterion: str
-    most: int | None
+    max_iterations: int | None
     started_at: float
     timeout: float | None
     type: TaskType = TaskType.GENERAL
@@ -258,7 +258,7 @@ def state_json(state: LoopState, settings: LoopParameters) -> str:
     """The text of `state.json`."""
     own = to_plain(replace(state, extra={}, iterations=(), task=""))
     own.pop("task"), own.pop("extra")
-    return _dump({"schema": SCHEMA, "loopId": settings.loop, **_shared_fields(state, settings), **own, **state.extra})
+    return _dump({"schema": SCHEMA, "loopId": settings.run_id, **_shared_fields(state, settings), **own, **state.extra})
 
 
 def current_loop_json(state: LoopState, settings: LoopParameters) -> str:
@@ -292,7 +292,7 @@ def _shared_fields(state: LoopState, settings: LoopParameters) -> dict[str, Any]
         "active": state.phase is not Phase.DONE and not state.ended,
         "task": state.task,
         "completion": settings.criterion,
-        "maxIterations": settings.most,
+        "maxIterations": settings.max_iterations,
         "currentIteration": last.number if last and state.ended else state.iteration,
         "startTime": datetime.fromtimestamp(settings.started_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "timeoutMinutes": int(minutes) if minutes and minutes.is_integer() else minutes,

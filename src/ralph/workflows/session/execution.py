@@ -21,7 +21,7 @@ from ralph.documents.session.reports import (
     parse_report,
 )
 from ralph.documents.session.values import render_timestamp as stamp
-from ralph.workflows.merge_rules import Settled
+from ralph.workflows.merge_rules import LeftQueue
 from ralph.workflows.session.state import SessionSettings, SessionState, Step, task_workspace
 from ralph.workflows.session.task_graph import TaskGraph
 
@@ -42,9 +42,9 @@ _MERGE_ENDS = {
 }
 
 
-def schedule_tasks(settings: SessionSettings, state: SessionState, now: float) -> SessionState:
+def advance_tasks(settings: SessionSettings, state: SessionState, now: float) -> SessionState:
     """Start the tasks that can start, and choose the next state of the session."""
-    state = queue_tasks(settings, finish_tasks_by_reports(settings, state, now))
+    state = request_startable_tasks(settings, finish_tasks_by_reports(settings, state, now))
     if state.fault:
         # No task starts, and the decision says why.
         return state
@@ -63,13 +63,13 @@ def schedule_tasks(settings: SessionSettings, state: SessionState, now: float) -
     return state.with_flow(checked="", passed=False).with_state(State.SESSION_REVIEW)
 
 
-def queue_tasks(settings: SessionSettings, state: SessionState) -> SessionState:
+def request_startable_tasks(settings: SessionSettings, state: SessionState) -> SessionState:
     """Ask for the turns of the tasks that can start."""
     if state.fault:
         return state
     state = state.with_current_graph()
     for name in [] if state.flow.stops else _choose_tasks(settings, state):
-        state = _queue_attempt(state, name, next_attempt(settings, state, name))
+        state = _request_attempt(state, name, next_attempt(settings, state, name))
     return state.with_current_graph()
 
 
@@ -169,7 +169,7 @@ def finish_tasks_by_reports(settings: SessionSettings, state: SessionState, now:
         if report and report.verdict is ReviewVerdict.FAILED:
             state = fail_attempt(state, task, now, "the reviewer did not qualify it")
         elif report and report.verdict and state.flow_of(task).step is Step.REVIEW:
-            state = state.with_annotation(task, Marker.DONE, "qualified", stamp(now)).without_flow(task)
+            state = state.with_annotation(task, Marker.DONE, "qualified", stamp(now)).without_task_flow(task)
     return state
 
 
@@ -216,12 +216,12 @@ def accept_split(
     return state.with_task_flow(task, step=Step.REST).with_metadata(replaced=replaced)
 
 
-def accept_merge(state: SessionState, work: Settled, now: float) -> SessionState:
+def accept_merge(state: SessionState, work: LeftQueue, now: float) -> SessionState:
     """After the merge queue merged a task, or gave it up."""
     if work.is_merged:
-        return state.with_annotation(work.task, Marker.DONE, "qualified", stamp(now)).without_flow(work.task)
-    state = state.with_task_flow(work.task, branch=work.merged.branch)
-    return fail_attempt(state, work.task, now, _describe_merge(work.merged))
+        return state.with_annotation(work.task, Marker.DONE, "qualified", stamp(now)).without_task_flow(work.task)
+    state = state.with_task_flow(work.task, branch=work.merge.branch)
+    return fail_attempt(state, work.task, now, _describe_merge(work.merge))
 
 
 def _describe_merge(merged: MergeEnded) -> str:
@@ -255,7 +255,7 @@ def reopen_task(settings: SessionSettings, state: SessionState, name: str) -> Se
     flow = state.flow_of(name)
     attempt = state.attempt(name)
     state = state.with_annotation(name, Marker.TODO, "reset", attempt=next_attempt(settings, state, name))
-    return state.without_flow(name).with_task_flow(name, why=flow.why, attempt=attempt, replans=flow.replans)
+    return state.without_task_flow(name).with_task_flow(name, why=flow.why, attempt=attempt, replans=flow.replans)
 
 
 def next_attempt(settings: SessionSettings, state: SessionState, task: str) -> int:
@@ -305,13 +305,13 @@ def _choose_tasks(settings: SessionSettings, state: SessionState) -> list[str]:
     return chosen
 
 
-def _queue_attempt(state: SessionState, task: str, attempt: int) -> SessionState:
+def _request_attempt(state: SessionState, task: str, attempt: int) -> SessionState:
     """Ask for a turn. The marker changes when the turn starts: a slot, a limit or a pause may keep it waiting."""
     tries = state.flow_of(task).tries + 1
     return state.with_task_flow(task, step=Step.EXECUTE, attempt=attempt, tries=tries, started=False)
 
 
-def start_attempt(state: SessionState, task: str, now: float) -> SessionState:
+def mark_started(state: SessionState, task: str, now: float) -> SessionState:
     """The state after the turn of an executor has started."""
     flow = state.flow_of(task)
     if flow.step is not Step.EXECUTE or flow.started:

@@ -54,7 +54,7 @@ def reconcile(settings: SessionSettings, state: SessionState) -> SessionState:
     for name in [name for name, task in state.tasks.items() if task.is_missing]:
         if state.marker(name) in (Marker.TODO, Marker.WIP, Marker.PENDING):
             state = state.with_marker(name, Marker.FAILED, progress.MISSING)
-        state = state.without_flow(name) if name in state.flow.tasks else state
+        state = state.without_task_flow(name) if name in state.flow.tasks else state
     reconcile_task = _reconcile_by_flow if not settings.layout.is_classic else _reconcile_by_files
     for name in [*state.flow.tasks, *(name for name in state.tasks if name not in state.flow.tasks)]:
         state = reconcile_task(settings, state, name)
@@ -98,13 +98,13 @@ def _reconcile_by_flow(settings: SessionSettings, state: SessionState, name: str
     marker, flow = state.marker(name), state.flow_of(name)
     steps = _WITH.get(marker, (Step.REST,))
     if marker is Marker.DONE:
-        return state.without_flow(name) if name in state.flow.tasks else state
+        return state.without_task_flow(name) if name in state.flow.tasks else state
     if flow.step is Step.EXECUTE and not flow.started and marker in (Marker.TODO, Marker.FAILED):
         return state if _are_needs_done(state, name) else unqueue_attempt(state, name)
     if marker is Marker.TODO and flow.tries:
         # Only an attempt with a report has happened. Another number would skip the work of one that was interrupted.
         reported = max(state.reports(name), default=0)
-        return state.without_flow(name).with_task_flow(name, why=flow.why, attempt=reported)
+        return state.without_task_flow(name).with_task_flow(name, why=flow.why, attempt=reported)
     if flow.step in steps:
         return state
     attempt = max(1, state.attempt(name)) if marker in _WITH else flow.attempt

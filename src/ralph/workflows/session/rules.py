@@ -118,7 +118,7 @@ class Session(SessionSettings):
         """The state that also asks for tasks that only became possible by what the user changed while no engine ran."""
         if state.state not in (State.BATCHING, State.EXECUTING_BATCH, State.REVIEWING_BATCH):
             return state
-        return execution.queue_tasks(self, state)
+        return execution.request_startable_tasks(self, state)
 
     def decide(self, state: SessionState, now: float) -> Decision:
         """The work that should be under way. A session that cannot continue only finishes what it has begun."""
@@ -243,7 +243,7 @@ class Session(SessionSettings):
             case SessionWork.CURATE:
                 return iterations.accept_selection(self, state, result)
             case SessionWork.EXECUTE if marker and state.flow_of(key.task).step is Step.EXECUTE:
-                state = execution.start_attempt(state, key.task, now)
+                state = execution.mark_started(state, key.task, now)
                 return execution.accept_execution(self, state, key.task, result, now)
             case SessionWork.REVIEW if marker is Marker.PENDING:
                 return execution.accept_review(self, state, key.task, result, now)
@@ -287,7 +287,7 @@ class Session(SessionSettings):
             case _ if self._waits_for_planning(state):
                 return state.with_metadata(status=Status.IN_PROGRESS).with_state(State.PLANNING)
             case State.BATCHING | State.EXECUTING_BATCH | State.REVIEWING_BATCH:
-                return execution.schedule_tasks(self, state, now)
+                return execution.advance_tasks(self, state, now)
             case State.COMPLETE | State.KNOWLEDGE_APPROVAL if execution.has_open_work(state):
                 return state.with_metadata(status=Status.IN_PROGRESS).with_state(State.BATCHING)
             case _:
@@ -437,7 +437,7 @@ def _accept_turn_start(state: SessionState, key: SessionKey | None, now: float) 
     """A task is in progress from the moment at which the turn of its executor starts."""
     if key is None or key.kind is not SessionWork.EXECUTE or key.task not in state.tasks:
         return state
-    return execution.start_attempt(state, key.task, now)
+    return execution.mark_started(state, key.task, now)
 
 
 def _release_waiting_tasks(state: SessionState) -> SessionState:

@@ -233,7 +233,7 @@ class SessionState:
         tasks = {**self.flow.tasks, task: replace(self.flow_of(task), **changes)}
         return replace(self, flow=replace(self.flow, tasks=tasks), touched=self.touched | {task})
 
-    def without_flow(self, task: str) -> "SessionState":
+    def without_task_flow(self, task: str) -> "SessionState":
         """The state without the flow of a task."""
         tasks = {name: flow for name, flow in self.flow.tasks.items() if name != task}
         return replace(self, flow=replace(self.flow, tasks=tasks), touched=self.touched | {task})

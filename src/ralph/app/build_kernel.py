@@ -41,7 +41,7 @@ from ralph.store.runs import Project, RunDir
 from ralph.supervisor.client import KeeperClient
 from ralph.supervisor.sandbox import Sandbox
 from ralph.verify.runner import CheckRunner, check_environment
-from ralph.verify.verifier import Rules, Verifier
+from ralph.verify.verifier import VerdictSettings, Verifier
 from ralph.workspace.isolation import Isolation
 from ralph.workspace.local import LocalTurns
 from ralph.workspace.merge_queue import Lander, MergeQueue
@@ -207,7 +207,7 @@ def _build_workspaces(
         isolate=isolation.isolate_check,
     )
     loop = record.loop
-    rules = Rules(loop.confirm, loop.scope, loop.inputs, record.allowed, record.may_change)
+    rules = VerdictSettings(loop.confirm, loop.scope, loop.inputs, record.allowed, record.may_change)
     trees = rejected_trees(project.root)
     verifier = Verifier(runner, tree.snapshots, rules, *_known_verdicts(records), rejected_trees=trees)
     return Workspaces(turns, verifier, runner, record)

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ralph.app.kernel import build_kernel
+from ralph.app.build_kernel import build_kernel
 from ralph.app.run_watch import ViewRecorder
 from ralph.app.start import refuse_links
 from ralph.app.views import remember_row
