@@ -105,3 +105,18 @@ def test_task_of_100_kb_is_a_file_of_the_inbox(project: Project) -> None:  # noq
     assert (project.root / "copy.txt").read_text().strip() == task.read_text().strip()
     prompt = project.turn(1).joinpath("prompt.md").read_text()
     assert len(prompt) < 40_000 and "all of it is in `.ralph/turn/inbox/task.md`" in prompt
+
+
+def test_changes_of_the_run_are_those_that_are_left(project: Project) -> None:  # noqa: F811
+    turns = [
+        "- write: {path: gone.txt, content: '1\\n'}\n      - write: {path: kept.txt, content: \"1\\n2\\n\"}",
+        '- run: rm gone.txt\n      - write: {path: kept.txt, content: "1\\n3\\n"}',
+        "- write: {path: done.txt, content: '1'}",
+    ]
+    steps = [f"  - when: {{turn: {number}}}\n    steps:\n      {text}\n" for number, text in enumerate(turns, 1)]
+    project.play("turns:\n" + "".join(steps), "--max-iterations", "3")
+    second, third = (
+        part(project.turn(number).joinpath("prompt.md").read_text(), "Changed by this run") for number in (2, 3)
+    )
+    assert "- gone.txt (+1 -0)\n- kept.txt (+2 -0)\n" in second
+    assert third.startswith("- kept.txt (+2 -0)\n") and "gone.txt" not in third

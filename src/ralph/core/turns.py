@@ -114,6 +114,8 @@ class Change:
     """The first of the files."""
     stats: tuple[FileStat, ...] = ()
     """The same files with how much of each was changed."""
+    since_start: tuple[FileStat, ...] | None = None
+    """The same files with how they differ now from the start of the run; those that do not differ are left out."""
 
 
 def add_changes(changes: Iterable[Change | None]) -> Change | None:
@@ -123,6 +125,11 @@ def add_changes(changes: Iterable[Change | None]) -> Change | None:
         return None
     stats = add_stats(stat for change in known for stat in change.stats)
     names = tuple(dict.fromkeys(name for change in known for name in change.names))
+    since_start: tuple[FileStat, ...] | None = None
+    if all(change.since_start is not None for change in known):
+        since_start = ()
+        for change in known:
+            since_start = update_stats(since_start, change)
     return Change(
         snapshot=known[-1].snapshot,
         # A turn names only the first of many files, so what two turns have in common is not known of all of them.
@@ -131,7 +138,18 @@ def add_changes(changes: Iterable[Change | None]) -> Change | None:
         removed=sum(change.removed for change in known),
         names=names,
         stats=stats,
+        since_start=since_start,
     )
+
+
+def update_stats(known: Iterable[FileStat], change: Change | None) -> tuple[FileStat, ...]:
+    """How the files of a run differ from its start, after one more change. The file that was changed last is the last one."""
+    if change is None:
+        return tuple(known)
+    if change.since_start is None:
+        return add_stats((*known, *change.stats))
+    touched = {stat.path for stat in change.stats}
+    return (*(stat for stat in known if stat.path not in touched), *change.since_start)
 
 
 def add_stats(stats: Iterable[FileStat]) -> tuple[FileStat, ...]:

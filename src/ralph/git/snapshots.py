@@ -472,12 +472,28 @@ class Snapshots:
         return found
 
     def _count_change(self, sha: str) -> Change:
-        counted = self._git.run("diff-tree", "-r", "-z", "--numstat", "--no-renames", f"{sha}^", sha).names
-        counts = [line.split("\t", 2) for line in counted]
-        added, removed = (sum(int(one[side]) for one in counts if one[side] != "-") for side in (0, 1))
-        stats = tuple(FileStat(printable(path), _count(plus), _count(minus)) for plus, minus, path in counts[:COUNTED])
-        names = tuple(stat.path for stat in stats[:NAMED])
-        return Change(sha, files=len(counts), added=added, removed=removed, names=names, stats=stats)
+        counts = self._count_files(f"{sha}^", sha)
+        shown = tuple(counts.values())[:COUNTED]
+        base = self.base()
+        since_start = self._count_files(base, sha) if base else counts
+        return Change(
+            sha,
+            files=len(counts),
+            added=sum(stat.added for stat in counts.values()),
+            removed=sum(stat.removed for stat in counts.values()),
+            names=tuple(stat.path for stat in shown[:NAMED]),
+            stats=shown,
+            since_start=tuple(since_start[path] for path in tuple(counts)[:COUNTED] if path in since_start),
+        )
+
+    def _count_files(self, before: str, after: str) -> dict[str, FileStat]:
+        """How much of each file two snapshots differ in, by path."""
+        counted = self._git.run("diff-tree", "-r", "-z", "--numstat", "--no-renames", before, after).names
+        found: dict[str, FileStat] = {}
+        for line in counted:
+            added, removed, path = line.split("\t", 2)
+            found[path] = FileStat(printable(path), _count(added), _count(removed))
+        return found
 
 
 def _count(field: str) -> int:

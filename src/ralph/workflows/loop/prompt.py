@@ -91,13 +91,21 @@ def actor_prompt(
         "news": news_text(state.fixed, state.broken),
         "findings": state.findings,
         "changed": name_program(_describe_changes(state.changed, settings)),
-        "lessons": "" if state.pivot else lessons_text(lessons, state.iteration - 1, state.tried),
+        "lessons": _describe_lessons(state, lessons),
         "recalled": "\n".join(f"- {line}" for line in state.recalled),
         "pivot": _describe_attempts(templates, state) if state.pivot else "",
         "inbox": INBOX,
         "outbox": OUTBOX,
     }
     return build_prompt(fill_parts("loop-actor", templates["loop-actor"], values, ACTOR_PARTS))
+
+
+def _describe_lessons(state: LoopState, lessons: Sequence[Iteration]) -> str:
+    """What earlier iterations taught. After a pivot, what had no success is listed there, and here is what helped."""
+    if not state.pivot:
+        return lessons_text(lessons, state.iteration - 1, state.tried)
+    in_vain = {number for one in state.tried for number in one.iterations}
+    return lessons_text([one for one in lessons if one.number not in in_vain], state.iteration - 1)
 
 
 _LAST = "Leave the files in the best state that you can reach, and say in `next` what is missing."

@@ -30,7 +30,7 @@ from ralph.core.ids import BASELINE, WorkKey, WorkKind
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Stage, scope_change
 from ralph.core.text import count
-from ralph.core.turns import INBOX, TurnEnd, TurnRequest, TurnResult, add_stats
+from ralph.core.turns import INBOX, TurnEnd, TurnRequest, TurnResult, update_stats
 from ralph.workflows.loop import HOME
 from ralph.workflows.loop.learning import (
     MAX_NAMES,
@@ -280,7 +280,7 @@ class Loop:
             agent_error=error,
             failed_turns=state.failed_turns + 1 if error else 0,
             rescope=rescope,
-            changed=add_stats((*state.changed, *(change.stats if change else ())))[-MAX_CHANGED:],
+            changed=update_stats(state.changed, change)[-MAX_CHANGED:],
         )
 
     def _accept_verdict(self, state: LoopState, verdict: Verdict) -> LoopState:

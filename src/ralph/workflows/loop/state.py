@@ -204,7 +204,7 @@ class LoopState:
     logs: Mapping[str, str] = field(default_factory=dict)
     """The outputs of checks that the prompt has no room for, by their names in the inbox."""
     changed: tuple[FileStat, ...] = ()
-    """What the turns of this run changed, added up; the latest files."""
+    """How the files that this run changed differ from its start; the latest files."""
     recalled: tuple[str, ...] = ()
     """What earlier runs learned about failures like those of the baseline."""
     tried: tuple[Attempt, ...] = ()
