@@ -217,7 +217,7 @@ class TestLesson:
 
     def test_without_a_cause_it_says_what_failed(self) -> None:
         assert "failed because test_offset E TypeError" in lesson(replace(ONE, why=""))
-        assert "failed because A test was deleted." in lesson(replace(ONE, why="", what_failed=""))
+        assert "failed because A test was deleted; next: convert" in lesson(replace(ONE, why="", what_failed=""))
         bare = replace(ONE, why="", what_failed="", gaming=(), try_next="")
         assert lesson(bare) == "tried: Parsed with strptime; failed"
 

@@ -184,7 +184,7 @@ def fit_parts(parts: Sequence[tuple[str, str]], most: int) -> str:
     A part whose text is empty is left out, unless its label says something on its own.
     """
     said = [
-        (label, " ".join(text.split())) for label, text in parts if text.strip() or (label and label[-1] not in " :")
+        (label, _without_period(text)) for label, text in parts if text.strip() or (label and label[-1] not in " :")
     ]
     room = most - sum(len(label) for label, _ in said) - 2 * max(0, len(said) - 1)
     share: dict[int, int] = {}
@@ -192,6 +192,12 @@ def fit_parts(parts: Sequence[tuple[str, str]], most: int) -> str:
         share[index] = max(0, min(len(said[index][1]), room // (len(said) - turn)))
         room -= share[index]
     return "; ".join(label + _cut(text, share[i]) for i, (label, text) in enumerate(said))[: max(0, most)]
+
+
+def _without_period(text: str) -> str:
+    """A text on one line. Other text follows it after a semicolon, so it ends without a period."""
+    line = " ".join(text.split())
+    return line if line.endswith("..") else line.removesuffix(".")
 
 
 def iso(at: float) -> str:

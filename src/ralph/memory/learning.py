@@ -128,7 +128,7 @@ def _find_successes(mine: Sequence[Reflection]) -> Iterator[Pattern]:
     last = mine[-1]
     if last.succeeded:
         steps = [one.action for one in mine[:-1] if one.is_improvement or (one.reward_before is None and one.reward)]
-        way = "; then: ".join(dict.fromkeys([*steps, last.action]))
+        way = "; then: ".join(dict.fromkeys(step.rstrip().removesuffix(".") for step in [*steps, last.action]))
         if len(way) > MAX_TEXT:
             # The last steps count most.
             way = f"...{way[len(way) - MAX_TEXT + 3 :]}"
