@@ -126,6 +126,11 @@ def _describe_fault(fault: Any) -> str:
 
 _REPAIR_KEEPS = ("keys", "task", "task-of-the-loop", "what-iteration-did", "check-results-after-it")
 """The parts of a prompt that a turn also gets if it only repairs an answer. It gets the form of the answer, too."""
+_REPAIR_HEADINGS = {
+    "task": "# The task of the previous turn",
+    "task-of-the-loop": "# The task of the loop",
+    "what-iteration-did": "# The iteration that the previous turn had to explain",
+}
 _FORMAT = "# The format\nThe previous turn was asked for this. It shows what a correct answer looks like:"
 _REJECTED = (
     "The previous turn did this work, and what it handed over could not be used. Its documents are in the outbox again. Correct"
@@ -149,9 +154,14 @@ def build_repair_prompt(template: str, request: TurnRequest, errors: Sequence[st
         "sources": inbox if request.reads_only else f"{inbox} and at `git diff`",
         "schema": form_text,
     }
-    context = [part for part in parts if part.name in _REPAIR_KEEPS]
+    # What is to be repaired comes first, so that nobody takes the task below it for the work of this turn.
+    context = [
+        replace(part, place=Place.TURN, heading=_REPAIR_HEADINGS.get(part.name, part.heading))
+        for part in parts
+        if part.name in _REPAIR_KEEPS
+    ]
     form = [replace(part, heading=_FORMAT) for part in answer]
-    return build_prompt([*context, *fill_parts("repair", template, values), *form])
+    return build_prompt([*fill_parts("repair", template, values), *context, *form])
 
 
 def with_rejection(prompt: Prompt, errors: Sequence[str]) -> Prompt:

@@ -111,7 +111,7 @@ def _describe_lessons(state: LoopState, lessons: Sequence[Iteration]) -> str:
 _LAST = "Leave the files in the best state that you can reach, and say in `next` what is missing."
 
 
-def reflector_prompt(templates: Templates, state: LoopState) -> Prompt:
+def reflector_prompt(templates: Templates, settings: LoopParameters, state: LoopState) -> Prompt:
     """The prompt of a reflector."""
     last = state.iterations[-1]
     values = {
@@ -119,6 +119,7 @@ def reflector_prompt(templates: Templates, state: LoopState) -> Prompt:
         "iteration": str(last.number),
         "action": quote_text(last.action),
         "changes": changes_text(Change("", last.files, last.added, last.removed)),
+        "diff": name_program(f"`ralph diff {settings.loop}` shows all changes of this run.") if state.changed else "",
         "failure": "\n\n".join(text for text in (state.failure, state.findings) if text),
         "lessons": lessons_text(
             [one for one in state.iterations[:-1] if one.learnings][-3:], last.number, _other_attempts(state, last)

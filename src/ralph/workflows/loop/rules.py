@@ -134,7 +134,7 @@ class Loop:
                     (Commit(str(WorkKey(WorkKind.COMMIT, number=last.number)), last.number, last.snapshot, message),)
                 )
             case Phase.REFLECT:
-                prompt = reflector_prompt(self.prompts, state)
+                prompt = reflector_prompt(self.prompts, self.settings, state)
                 key = str(WorkKey(WorkKind.REFLECTION, number=state.iterations[-1].number))
                 request = TurnRequest(
                     key,

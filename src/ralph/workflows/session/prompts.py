@@ -183,10 +183,11 @@ def _describe_workspace(
     shares_tree = state.layout.shares_tree
     if request.role == "executor":
         return _USERS_TREE if shares_tree else _OWN_TREE
+    diff = f"`{name_program('ralph diff')} {settings.id}` shows what the session has changed so far."
     if shares_tree:
-        return _READS_USERS_TREE
+        return f"{_READS_USERS_TREE} {diff}" if request.role == "reviewer" else _READS_USERS_TREE
     if keys.get("MODE") == "SESSION_REVIEW":
-        return f"{_READS_COPY} `{name_program('ralph diff')} {settings.id}` shows what the session changed."
+        return f"{_READS_COPY} {diff}"
     if not request.task:
         return _READS_COPY
     return f"{_READS_TASK_TREE} In a git repository `git diff {keys['RUN_BRANCH']}...HEAD` shows what the task changed."
