@@ -119,7 +119,7 @@ def reflector_prompt(templates: Templates, settings: LoopParameters, state: Loop
         "iteration": str(last.number),
         "action": quote_text(last.action),
         "changes": changes_text(Change("", last.files, last.added, last.removed)),
-        "diff": name_program(f"`ralph diff {settings.loop}` shows all changes of this run.") if state.changed else "",
+        "diff": name_program(f"`ralph diff {settings.run_id}` shows all changes of this run.") if state.changed else "",
         "failure": "\n\n".join(text for text in (state.failure, state.findings) if text),
         "lessons": lessons_text(
             [one for one in state.iterations[:-1] if one.learnings][-3:], last.number, _other_attempts(state, last)
