@@ -142,7 +142,7 @@ def test_prompt_of_a_reviewing_hat_shows_changes_since_its_last_turn(project: Pr
     done = run_seed(project, critic=critic, builder=builder)
     assert done.code == 0, done.said
     first, second = (project.ralph("prompt", "--turn", turn, "--json").json["prompt"] for turn in ("3", "5"))
-    assert "- turn 2 (builder): 2 files, +2 -0" in first
+    assert "- turn 2 (builder, t-1): 2 files, +2 -0" in first
     changes = second.partition("<since-your-last-turn>")[2].partition("</since")[0]
     assert "- turn 4 (builder): 2 files" in changes and "turn 2" not in changes
     builder_again = project.ralph("prompt", "--turn", "4", "--json").json["prompt"]

@@ -19,6 +19,7 @@ from ralph.store.presets import list_shipped, read_shipped
 from ralph.store.settings import load_prompt
 from ralph.workflows.hats.rules import Hats
 from ralph.workflows.hats.state import MEMORIES, TASKS, HatGuidance, HatsState, QueuedEvent, TurnChange
+from ralph.workflows.hats.waves import form_wave, wave_work
 from ralph.workflows.merge_rules import Queue
 
 RUN = "261116-093000-k3x9"
@@ -129,23 +130,56 @@ def cases() -> Iterator[Case]:
     )
     unchecked = rules(CODE_ASSIST, ())
     yield case("builder-without-checks", ask(task, "builder", unchecked))
-    yield from _gathered()
+    yield from _waves()
+    yield _refuted()
     yield from _other_presets()
     yield _resolver()
 
 
-def _gathered() -> Iterator[Case]:
-    """A hat that takes all that came of a wave."""
-    hats = tuple(replace(hat, gathers=hat.id == "critic") for hat in CODE_ASSIST.hats)
-    settings = replace(CODE_ASSIST, hats=hats)
+def _waves() -> Iterator[Case]:
+    """A worker of a wave, and a hat that takes all that came of it."""
+    parallel = {"builder": {"concurrency": 2}, "critic": {"gathers": True}}
+    settings = replace(CODE_ASSIST, hats=tuple(replace(hat, **parallel.get(hat.id, {})) for hat in CODE_ASSIST.hats))
+    workflow = rules(settings)
+    parts = (("task-1-abcd", "the parser", "3d" * 20), ("task-2-abcd", "the printer", "4e" * 20))
+    asked = tuple(
+        QueuedEvent(number, "tasks.ready", json.dumps({"task_id": task, "task_key": name}), "planner", 1)
+        for number, (task, name, _) in enumerate(parts, 2)
+    )
+    waiting = replace(state("tasks.ready", "", "planner"), queue=asked, snapshot="1f" * 20)
+    wave = form_wave(workflow, waiting, NOW)
+    assert wave
+    worker = wave_work(workflow, wave, NOW)[0]
+    assert isinstance(worker, TurnRequest)
+    yield case("builder-in-wave", worker, settings)
     queue = tuple(
         QueuedEvent(
-            number, "review.ready", f"{name} is built", "builder", number, answers=f"`tasks.ready` build {name}"
+            number + 2,
+            "review.ready",
+            json.dumps({"task_id": task, "task_key": name}),
+            "builder",
+            number,
+            answers=f"`tasks.ready` {asked[number - 2].payload}",
+            commit=commit,
         )
-        for number, name in enumerate(("the parser", "the printer"), 4)
+        for number, (task, name, commit) in enumerate(parts, 2)
     )
-    given = replace(state("review.ready", "", "builder"), queue=queue, taken=2, texts={})
-    yield case("critic-gathers", ask(given, "critic", rules(settings)), settings)
+    changed = tuple(
+        TurnChange(number, "builder", 2, 40, 3, task=task, commit=commit)
+        for number, (task, _, commit) in enumerate(parts, 2)
+    )
+    given = replace(wave, wave=None, queue=queue, taken=2, changed=changed, snapshot="2e" * 20)
+    yield case("critic-gathers", ask(given, "critic", workflow), settings)
+
+
+def _refuted() -> Case:
+    """A hat whose claim the checks did not confirm."""
+    settings = load("tdd")
+    payload = (
+        "task_id: task-1-abcd\n\nThe engine ran the checks, and they do not pass:\n$ pytest -q\n(failed: exit code 1)"
+    )
+    event = QueuedEvent(4, "code.red", payload, "coder", 4, default=True, instead_of="test.green")
+    return case("coder-refuted", ask(replace(state("", "", ""), queue=(event,)), "coder", rules(settings)), settings)
 
 
 def _other_presets() -> Iterator[Case]:

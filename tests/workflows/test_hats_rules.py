@@ -622,7 +622,12 @@ class TestPage:
         world = stage()
         world.play(dutiful, 3)
         assert "- `review.passed`: goes to finalizer\n- `review.rejected`: goes to builder" in world.page
-        assert "`review.rejected` is published for you. It does not count as a required event." in world.page
+        default = "`review.rejected` is published for you, with the payload of your event."
+        asks = "After 3 such turns in a row, the run stops and asks the user."
+        assert f"{default} {asks}" in world.page
+        world = stage(replace(CODE_ASSIST, required=("review.passed", "review.rejected"), max_default_events=0))
+        world.play(dutiful, 3)
+        assert f"{default} Published like this, it does not count as the required event.\n" in world.page
         settings = replace(CODE_ASSIST, hats=(hat("builder", "build.start", "odd.event"),))
         world = stage(settings)
         world.play(lambda world, hat: Turned(), 1)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ralph.core.entries import Notice
 from ralph.core.errors import LockedError, StateError, UsageError
+from ralph.core.events import MergeResult
 from ralph.documents.run_record import RunRecord
 from ralph.git.command import Git, printable
 from ralph.git.commits import RemovedCommits, remove_commits
@@ -18,6 +19,7 @@ from ralph.store.documents import Documents
 from ralph.store.files import read_limited
 from ralph.store.journal import read_raw
 from ralph.store.runs import Project, RunDir
+from ralph.workflows.hats.waves import find_workspace_of
 from ralph.workflows.loop import HOME
 
 if TYPE_CHECKING:
@@ -76,6 +78,9 @@ def diff_run(
     if record.on_branch:
         old, new = _on_branch(project, record, turn)
         return Diff(old, new, format_diff(Git(project.root), old, new, stat=stat, color=color))
+    _, commit = _find_merge_of(run, turn)
+    if commit:
+        return Diff(f"{commit}~", commit, format_diff(Git(project.root), f"{commit}~", commit, stat=stat, color=color))
     snapshots = open_snapshots(project, run)
     old, new = _snapshots_of(snapshots, run, turn)
     return Diff(old, new, snapshots.diff(old, new, stat=stat, color=color))
@@ -258,6 +263,17 @@ def _on_branch(project: Project, record: RunRecord, turn: int | None) -> tuple[s
     return record.base, tip
 
 
+def _find_merge_of(run: RunDir, turn: int | None) -> tuple[str, str]:
+    """The workspace of a turn in its own copy of the tree, and the commit that merged its work; empty if there is none."""
+    workspace = commit = ""
+    for _, line in read_raw(run.path / "journal.jsonl"):
+        if line.get("type") == "turn.started" and line.get("turn") == turn:
+            workspace = find_workspace_of(str(line.get("role")), str(line.get("key")))
+        elif workspace and line.get("type") == "merge.ended" and line.get("workspace") == workspace:
+            commit = str(line.get("commit")) if line.get("end") == MergeResult.MERGED else commit
+    return workspace, commit
+
+
 def _snapshots_of(snapshots: Snapshots, run: RunDir, turn: int | None) -> tuple[str, str]:
     """The snapshots before and after a turn, or the whole run."""
     entries = snapshots.log()
@@ -265,6 +281,10 @@ def _snapshots_of(snapshots: Snapshots, run: RunDir, turn: int | None) -> tuple[
         last = entries[-2] if entries[-1].label == STOPPED and len(entries) > 1 else entries[-1]
         return snapshots.base_with_user_changes(), last.sha
     at = next((i for i, e in enumerate(entries) if e.label.startswith(f"turn {turn} ")), None)
+    workspace, _ = _find_merge_of(run, turn)
+    if not at and workspace:
+        what = f"turn {turn} of run {run.id} worked in its own copy of the tree, and nothing of it was merged"
+        raise UsageError(what, todo=f"if it changed something, `git log -p ralph/{run.id}/{workspace}` shows it")
     if not at:
         known = ", ".join(e.label for e in entries[1:]) or "none"
         raise UsageError(f"turn {turn} of run {run.id} changed nothing", todo=f"these did: {known}")

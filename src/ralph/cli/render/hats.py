@@ -97,4 +97,6 @@ class HatsRenderer(SessionRenderer):
 
 def _event_text(event: EventLine) -> str:
     why = " (by default)" if event.row.get("default") else ""
+    if refuted := event.row.get("instead_of"):
+        why = f" (the checks did not confirm {refuted})"
     return f"{event.topic}{why} {' '.join(event.text.split())[:120]}".rstrip()

@@ -6,7 +6,7 @@ Frozen in `run.json`, and read without a validation library.
 import hashlib
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from ralph.core.errors import UsageError
@@ -114,6 +114,19 @@ class HatsSettings:
         """The hat of that id; None for the coordinator."""
         return next((hat for hat in self.hats if hat.id == name), None)
 
+    def receiver_of(self, topic: str, exhausted: Collection[str] = ()) -> str:
+        """The id of the hat that receives a topic: exact triggers before patterns, in the order of the preset.
+
+        If no hat does, the coordinator.
+        """
+        found = [
+            (_count_wildcards(pattern), number, hat.id)
+            for number, hat in enumerate(self.hats)
+            for pattern in hat.triggers
+            if hat.id not in exhausted and topic_matches(pattern, topic)
+        ]
+        return min(found)[2] if found else COORDINATOR
+
     def owners(self, topic: str) -> tuple[str, ...]:
         """The hats that list a topic in `publishes`; a pattern counts only if no hat names the topic itself."""
         named = tuple(hat.id for hat in self.hats if topic in hat.publishes)
@@ -150,6 +163,10 @@ class HatsSettings:
             "gates": gates,
             "requires": {name: list(topic.requires) for name, topic in self.topics.items() if topic.requires},
         }
+
+
+def _count_wildcards(pattern: str) -> int:
+    return 1000 if pattern == "*" else pattern.split(".").count("*")
 
 
 TASK_FILE = ".code-task.md"

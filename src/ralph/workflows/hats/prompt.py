@@ -9,19 +9,17 @@ from ralph.core.checks import Check
 from ralph.core.prompt import Place, Prompt, PromptPart, build_prompt, fits_budget, name_program, quote_text
 from ralph.core.text import count
 from ralph.core.turns import INBOX
-from ralph.documents.agent.events import topic_matches
 from ralph.documents.agent.notes import Memory, fit_memories, parse_memories, render_memories
 from ralph.documents.agent.tasks import IN_PROGRESS, AgentTask, AgentTasks
 from ralph.documents.hats.definition import COORDINATOR, Hat, HatsSettings
 from ralph.workflows.hats.events import task_id
-from ralph.workflows.hats.state import MEMORIES, TASKS, HatsState, QueuedEvent, TurnChange
+from ralph.workflows.hats.prompt_changes import NOTES, describe_changes, describe_last_events, show_merged
+from ralph.workflows.hats.state import MEMORIES, TASKS, HatsState, QueuedEvent
 
-EVENT, NOTES, QUEUE, SCRATCHPAD = 4000, 1500, 1500, 4000
+EVENT, QUEUE, SCRATCHPAD = 4000, 1500, 4000
 """Tokens that the parts of a page that change may take; memories have a budget of their own."""
 OBJECTIVE, OBJECTIVE_FILE = 8000, "objective.md"
 """Tokens of the objective in a prompt; of a longer one, all is in a file of the inbox."""
-PAYLOAD = 150
-"""Characters of the payload of an event that is only listed."""
 _STEP = re.compile(r":(step-\d+):")
 
 
@@ -84,13 +82,13 @@ def hat_prompt(
             _tag("ready-tasks", _ready_tasks(run, settings, state), "The queue of tasks.", budget=QUEUE, source=TASKS),
             _tag(
                 "since-your-last-turn" if state.last_turns.get(id) else "changes-so-far",
-                name_program(_describe_news(run, state, id)),
+                name_program(describe_changes(run, state, id)),
                 "What others did and changed.",
                 budget=NOTES,
             ),
             _tag(
                 "your-last-event",
-                _describe_last_event(state, id),
+                describe_last_events(state, hat, id),
                 "What this hat published before.",
             ),
             _tag("notes", name_program(_describe_notes(state, gates)), "What was refused.", budget=NOTES),
@@ -147,27 +145,35 @@ def _describe_documents(settings: HatsSettings) -> str:
     if not settings.documents:
         return ""
     return (
-        f"The hats share the documents in `{settings.documents}`, a directory that may not exist yet. The source of the"
-        f" objective: {settings.source}."
+        f"The hats share the documents in `{settings.documents}`, a directory that may not exist yet. The objective is a"
+        f" {settings.source}."
     )
 
 
 def _describe_checks(settings: HatsSettings, checks: Sequence[Check]) -> str:
     if not checks:
         return ""
-    claims = [topic for topic, rule in settings.topics.items() if rule.evidence and settings.owners(topic)]
-    topics = " or ".join(f"`{topic}`" for topic in dict.fromkeys((*claims, settings.completion)))
-    lines = [f"The engine runs these itself when {topics} is published. You may run them, too."]
+    claims = {topic: rule for topic, rule in settings.topics.items() if rule.evidence and settings.owners(topic)}
+    green = [topic for topic, rule in claims.items() if not rule.red]
+    red = [topic for topic, rule in claims.items() if rule.red]
+    rules = f"{_list_topics((*green, settings.completion))} only if they pass"
+    if red:
+        rules += f", {_list_topics(red)} only if they fail"
+    lines = [f"The engine runs these itself. It accepts {rules}. You may run them, too."]
     return "\n".join([*lines, *(f"- {check.title}" for check in checks)])
+
+
+def _list_topics(topics: Sequence[str]) -> str:
+    return " and ".join(f"`{topic}`" for topic in dict.fromkeys(topics))
 
 
 def _describe_hat(settings: HatsSettings, hat: Hat) -> str:
     lines = [
         f"You are the hat {hat.name}." + (f" Its job: {hat.description}" if hat.description else ""),
         "",
-        hat.instructions.strip(),
-        "",
     ]
+    if instructions := hat.instructions.strip():
+        lines += [instructions, ""]
     if hat.disallowed_tools:
         lines.append(f"You may not use these tools: {', '.join(hat.disallowed_tools)}.")
     if hat.may_ask:
@@ -183,14 +189,27 @@ def _describe_hat(settings: HatsSettings, hat: Hat) -> str:
     if hat.publishes:
         lines += ["You publish one of these:", *(_describe_topic(settings, topic) for topic in hat.publishes)]
     if hat.default_publishes:
-        lines.append(_describe_default(hat.default_publishes))
+        lines.append(_describe_default(settings, hat.default_publishes))
     elif hat.publishes:
         lines.append("If you publish nothing, the coordinator decides what comes next.")
     return "\n".join(lines)
 
 
-def _describe_default(topic: str) -> str:
-    return f"Always publish. If you publish nothing, `{topic}` is published for you. It does not count as a required event."
+def _describe_default(settings: HatsSettings, topic: str) -> str:
+    """What happens if a hat publishes nothing, and what its default event does not do."""
+    if topic in (settings.completion, settings.cancellation):
+        return f"Always publish: `{topic}` is never published for you. If you publish nothing, the coordinator decides."
+    sentences = [
+        f"Always publish. If you publish nothing, `{topic}` is published for you, with the payload of your event."
+    ]
+    if topic in settings.required:
+        sentences.append("Published like this, it does not count as the required event.")
+    if (rule := settings.topics.get(topic)) and rule.evidence:
+        sentences.append("The engine runs the checks for it, too.")
+    if settings.max_default_events:
+        turns = count(settings.max_default_events, "such turn")
+        sentences.append(f"After {turns} in a row, the run stops and asks the user.")
+    return " ".join(sentences)
 
 
 def _describe_topic(settings: HatsSettings, topic: str) -> str:
@@ -200,14 +219,13 @@ def _describe_topic(settings: HatsSettings, topic: str) -> str:
         facts.append(f"its payload must have {', '.join(rule.requires)}")
     if rule and rule.evidence:
         facts.append(f"the engine runs the checks first{', and they must fail' if rule.red else ''}")
-    receivers = [hat for hat in settings.hats if any(topic_matches(one, topic) for one in hat.triggers)]
+    receiver = settings.hat(settings.receiver_of(topic))
     if topic == settings.completion:
         facts.append("all is done; the engine verifies it")
-    elif receivers:
-        several = ", who takes several at once: publish one for each piece of work that others need not wait for"
-        facts.append(f"goes to {receivers[0].id}" + (several if receivers[0].concurrency > 1 else ""))
     elif topic != settings.cancellation:
-        facts.append("goes to the coordinator")
+        facts.append(f"goes to {receiver.id if receiver else 'the coordinator'}")
+    if receiver and receiver.concurrency > 1:
+        facts[-1] += ", who takes several at once: publish one for each piece of work that others need not wait for"
     shown = "; ".join(fact.rstrip(".") for fact in facts if fact)
     return f"- `{topic}`: {shown}" if shown else f"- `{topic}`"
 
@@ -258,99 +276,31 @@ def _describe_completion(settings: HatsSettings) -> str:
     return " ".join(sentences)
 
 
-def _describe_news(run: str, state: HatsState, hat: str) -> str:
-    """What is new to a hat: the events of others if it coordinates, what others changed, and how to see it.
-
-    Two turns for the same event have different prompts: the second is told that there was a first one.
-    """
-    last = state.last_turns.get(hat, 0)
-    lines = [f"Your last turn was turn {last}."] if last else []
-    if last and hat == COORDINATOR:
-        lines += _list_events_since(state, last)
-    changed = [one for one in state.changed if one.turn > last and one.hat != hat]
-    if changed:
-        lines.append("Others changed files since then:" if last else "Files were changed in these turns:")
-        lines += [f"- turn {one.turn} ({one.hat}): {_count_changes(one)}" for one in changed]
-        before = state.trees.get(hat, "")
-        if before and state.snapshot and before != state.snapshot:
-            lines.append(f"See all changes since then with `git diff {before[:12]} {state.snapshot[:12]}`.")
-        lines += _describe_task_changes(state)
-        lines.append(f"See one turn with `ralph diff {run} TURN`, and all changes of the run with `ralph diff {run}`.")
-    elif last:
-        lines.append("Nobody else has changed a file since then.")
-    return "\n".join(lines)
-
-
-def _count_changes(change: TurnChange) -> str:
-    return f"{count(change.files, 'file')}, +{change.added} -{change.removed}"
-
-
-def _describe_task_changes(state: HatsState) -> list[str]:
-    """How to see what changed for the task of the event, if it did not start with the run."""
-    lines = []
-    for task in dict.fromkeys(task_id(event.payload) for event in state.events):
-        base = state.task_trees.get(task, "")
-        if base and state.snapshot and base != state.snapshot:
-            lines.append(
-                f"See all changes since the work on {task} began: `git diff {base[:12]} {state.snapshot[:12]}`."
-            )
-    return lines
-
-
-def _list_events_since(state: HatsState, last: int) -> list[str]:
-    """What the coordinator published last, and what others published since then."""
-    own = [event for event in state.recent if event.source == COORDINATOR and event.turn == last and not event.default]
-    others = [event for event in state.recent if event.source != COORDINATOR and event.turn > last]
-    lines = [f"You published {', '.join(f'`{event.topic}`' for event in own)} then."] if own else []
-    if not others:
-        return [
-            *lines,
-            "Nobody else has published an event since then. If you decided the same before, decide differently.",
-        ]
-    lines.append("Events since then, oldest first:")
-    return [*lines, *(f"- turn {one.turn}: `{one.topic}` from {one.source}{_shorten_payload(one)}" for one in others)]
-
-
-def _shorten_payload(event: QueuedEvent) -> str:
-    text = " ".join(event.payload.split())
-    if not text:
-        return ""
-    return f": {text if len(text) <= PAYLOAD else text[: PAYLOAD - 3] + '...'}"
-
-
-def _describe_last_event(state: HatsState, hat: str) -> str:
-    """What a hat published last about the same work: a hat that rejected something has to know why it did."""
-    tasks = {task_id(event.payload) for event in state.events}
-    own = [event for event in state.recent if event.source == hat and not event.default]
-    same = [event for event in own if task_id(event.payload) in tasks]
-    if not same:
-        return ""
-    last = same[-1]
-    payload = quote_text(last.payload, NOTES) or "(no payload)"
-    return (
-        f"In turn {last.turn} you published `{last.topic}`:\n{payload}\n"
-        "If it names faults, first check whether they are fixed."
-    )
-
-
 def _describe_events(settings: HatsSettings, state: HatsState) -> str:
     given = state.events
     described = [_describe_event(settings, state, event, EVENT // len(given)) for event in given]
     waiting = ", ".join(f"`{one.topic}`" for one in state.queue[len(given) : len(given) + 8])
     more = f"\nThese wait for later turns and are not yours now: {waiting}." if waiting else ""
-    head = f"{len(given)} events, all of them yours now:\n\n" if len(given) > 1 else ""
+    several = "all of them yours now. If they are about different tasks, publish an event for each task."
+    head = f"{len(given)} events, {several}\n\n" if len(given) > 1 else ""
     return head + "\n\n".join(described) + more
 
 
 def _describe_event(settings: HatsSettings, state: HatsState, event: QueuedEvent, most: int) -> str:
     rule = settings.topics.get(event.topic)
     about = f"{rule.on_trigger}\n" if rule and rule.on_trigger else ""
-    how = ", published for it because it published nothing" if event.default and event.source != COORDINATOR else ""
+    how = ""
+    if event.instead_of:
+        how = f", published by the engine instead of `{event.instead_of}`, which the checks did not confirm"
+    elif event.default and event.source != COORDINATOR:
+        how = ", published for it because it published nothing"
     same = event.payload.strip() == state.objective.strip()
     payload = "(the objective above)" if same else quote_text(event.payload, most) or "(no payload)"
     lines = [f"{about}`{event.topic}` from {event.source}{how}:", payload]
     if event.answers:
         lines.insert(1, f"It answers: {event.answers}")
+    if event.commit:
+        lines.append(f"Its work is merged: {show_merged(event.commit)}.")
     if title := _find_title(settings, state, event.payload):
         lines.append(title)
     return "\n".join(lines)

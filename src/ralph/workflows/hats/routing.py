@@ -7,7 +7,6 @@ from ralph.core.checks import Check
 from ralph.core.outcomes import Outcome
 from ralph.core.text import count_are
 from ralph.core.turns import TurnRequest
-from ralph.documents.agent.events import topic_matches
 from ralph.documents.agent.tasks import FAILED, AgentTasks
 from ralph.documents.hats.definition import COORDINATOR, Hat, HatsSettings
 from ralph.workflows.hats.events import EVENTS, Gate, NewEvent, gate_reasons, update_gates
@@ -125,22 +124,12 @@ class HatsContext:
 
 def hat_for(settings: HatsSettings, event: QueuedEvent, exhausted: Collection[str] = ()) -> str:
     """The id of the hat that takes an event: exact triggers before patterns, in the order of the preset."""
-    able = [hat for hat in settings.hats if hat.id not in exhausted]
     if event.target:
-        return event.target if event.target in {hat.id for hat in able} else COORDINATOR
+        able = {hat.id for hat in settings.hats} - set(exhausted)
+        return event.target if event.target in able else COORDINATOR
     if event.topic in (START, RESUME):
         return COORDINATOR
-    found = [
-        (_count_wildcards(pattern), number, hat.id)
-        for number, hat in enumerate(able)
-        for pattern in hat.triggers
-        if topic_matches(pattern, event.topic)
-    ]
-    return min(found)[2] if found else COORDINATOR
-
-
-def _count_wildcards(pattern: str) -> int:
-    return 1000 if pattern == "*" else pattern.split(".").count("*")
+    return settings.receiver_of(event.topic, exhausted)
 
 
 def publish(
@@ -154,6 +143,8 @@ def publish(
     turn: int | None = None,
     wave: int = 0,
     answers: str = "",
+    commit: str = "",
+    instead_of: str = "",
 ) -> HatsState:
     """Add an event to the queue, or to the events that wait for the checks."""
     turn_number = state.turn if turn is None else turn
@@ -167,6 +158,8 @@ def publish(
         default=default,
         wave=wave,
         answers=answers,
+        commit=commit,
+        instead_of=instead_of,
     )
     state = replace(state, number=event.number, recent=(*state.recent, event))
     if claim:

@@ -180,17 +180,7 @@ class Hats(HatsContext):
         new = [event for event in after.recent if event.number > before.number]
         first = [before.event] if before.iteration == 1 and after.iteration > 1 else []
         at = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
-        rows = "".join(
-            render_event(
-                *(one.topic, one.payload, at),
-                iteration=before.iteration,
-                hat=one.source,
-                turn=one.turn,
-                default=one.default,
-                **({"wave_id": str(one.wave)} if one.wave else {}),
-            ).decode()
-            for one in (*first, *new)
-        )
+        rows = "".join(_render_row(one, before.iteration, at) for one in (*first, *new))
         side_files = SideFiles(self._merging(before, after), {self.events_path: rows} if rows else {})
         if after.rests and not before.rests:
             notices = (*notices, _AT_REST)
@@ -201,6 +191,19 @@ class Hats(HatsContext):
         """The document with the merge queue of the wave, if it changed."""
         old, new = (state.wave.merging if state.wave else Queue() for state in (before, after))
         return {queue_path(self.run): queue_json(new)} if old != new else {}
+
+
+def _render_row(event: QueuedEvent, iteration: int, at: str) -> str:
+    """The line of an event in the events file of the run."""
+    more = {"wave_id": str(event.wave) if event.wave else "", "instead_of": event.instead_of}
+    facts: dict[str, object] = {
+        "iteration": iteration,
+        "hat": event.source,
+        "turn": event.turn,
+        "default": event.default,
+    }
+    facts |= {key: value for key, value in more.items() if value}
+    return render_event(event.topic, event.payload, at, **facts).decode()
 
 
 def _after_commit(state: HatsState) -> HatsState:
@@ -231,9 +234,11 @@ def accept_turn(context: HatsContext, state: HatsState, ended: TurnEnded, now: f
     turn_events = read_events(context.settings, id, result.documents.get(EVENTS, ""), result.text)
     change = ended.change
     moved = state.moved or bool(change and change.files) or (change is None and bool(turn_events.events))
-    state = state.with_task_trees(task_id(event.payload) for event in state.events)
+    tasks = {task_id(event.payload) for event in state.events}
+    state = state.with_task_trees(sorted(tasks))
+    task = next(iter(tasks)) if len(tasks) == 1 else ""
     state = replace(
-        state.after_turn(ended, acknowledged=turn_events.acknowledged),
+        state.after_turn(ended, acknowledged=turn_events.acknowledged, task=task),
         still=0 if moved else state.still + 1,
         moved=False,
         notes=turn_events.refused,
@@ -325,7 +330,18 @@ def accept_checks(context: HatsContext, state: HatsState, verdict: Verdict, now:
             result_text = "The checks pass. Write a test that fails first."
         payload = f"{claim.payload}\n\n{result_text}".strip()
         answer = NewEvent(rule.otherwise or RESUME, payload)
-        state = publish(context, state, answer, claim.source, default=True, turn=claim.turn, wave=claim.wave)
+        state = publish(
+            context,
+            state,
+            answer,
+            claim.source,
+            default=True,
+            turn=claim.turn,
+            wave=claim.wave,
+            answers=claim.answers,
+            commit=claim.commit,
+            instead_of=claim.topic,
+        )
     if completes and verdict.unrunnable and state.refusals >= MAX_REFUSALS:
         return end_run(state, Outcome.UNVERIFIABLE, verdict_summary(verdict))
     if completes and not verdict.passed:

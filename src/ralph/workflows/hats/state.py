@@ -56,9 +56,13 @@ class QueuedEvent:
     target: str = ""
     """The hat that it is for, whatever its topic."""
     default: bool = False
-    """Whether it was published for a hat that published nothing."""
+    """Whether the engine published it: for a hat that published nothing, or in place of a topic that the checks refute."""
     answers: str = field(default="", kw_only=True)
     """The event that it answers, if a worker of a wave published it."""
+    commit: str = field(default="", kw_only=True)
+    """The commit that merged the work of that worker."""
+    instead_of: str = field(default="", kw_only=True)
+    """The topic that its source published, and that the checks did not confirm."""
     wave: int = 0
     """The number of its wave, which is the number of the first event of the wave; 0 for none."""
 
@@ -97,6 +101,8 @@ class Job:
     """Whether these events were published for it, because it published nothing."""
     failed: str = ""
     """Why it failed; empty if it did not."""
+    commit: str = ""
+    """The commit that merged its work."""
     tries: int = 0
 
 
@@ -134,6 +140,10 @@ class TurnChange:
     files: int
     added: int = 0
     removed: int = 0
+    task: str = ""
+    """The `task_id` of its event."""
+    commit: str = ""
+    """The commit that merged it, for a turn in its own copy of the tree."""
 
 
 @dataclass(frozen=True)
@@ -222,12 +232,18 @@ class HatsState:
         """Whether the work is done and the run waits for more, or will after a commit."""
         return HatsPhase.REST in (self.phase, *self.next_phases)
 
-    def after_turn(self, ended: TurnEnded, *, acknowledged: bool) -> "HatsState":
-        """The state after a turn. A turn can only acknowledge messages that came before it started."""
+    def after_turn(
+        self, ended: TurnEnded, *, acknowledged: bool, task: str = "", is_apart: bool = False
+    ) -> "HatsState":
+        """The state after a turn. A turn can only acknowledge messages that came before it started.
+
+        `task` is the `task_id` of its event. A turn that is apart has its own copy of the tree, which says nothing about the
+        tree of the run.
+        """
         unacknowledged = tuple(g for g in self.guidance if not acknowledged or g.at > ended.result.started_at)
         turns = [(one.turn, one.change) for one in ended.earlier] + [(ended.turn, ended.result.change)]
         entries = [
-            TurnChange(turn, ended.role, change.files, added=change.added, removed=change.removed)
+            TurnChange(turn, ended.role, change.files, added=change.added, removed=change.removed, task=task)
             for turn, change in turns
             if change and change.files
         ]
@@ -241,7 +257,7 @@ class HatsState:
             guidance=unacknowledged,
             changed=changed,
             last_turns={**self.last_turns, ended.role: max(ended.turn, self.last_turns.get(ended.role, 0))},
-            trees={**self.trees, ended.role: change.snapshot} if change else self.trees,
+            trees={**self.trees, ended.role: change.snapshot} if change and not is_apart else self.trees,
         )
 
     def with_task_trees(self, tasks: Iterable[str]) -> "HatsState":

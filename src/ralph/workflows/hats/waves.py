@@ -6,23 +6,23 @@ the result does not depend on their speed. A worker that fails or cannot be merg
 
 from dataclasses import replace
 
-from ralph.core.events import Event, MergeEnded, TurnEnded, Work
+from ralph.core.events import Event, MergeEnded, MergeResult, TurnEnded, Work
 from ralph.core.ids import WorkKey, WorkKind
 from ralph.core.outcomes import Outcome
 from ralph.core.text import count
 from ralph.core.turns import TurnEnd, TurnRequest
 from ralph.documents.agent.events import topic_matches
 from ralph.documents.hats.definition import COORDINATOR, Hat
-from ralph.workflows.hats.events import EVENTS, NewEvent, read_events
+from ralph.workflows.hats.events import EVENTS, NewEvent, read_events, task_id
 from ralph.workflows.hats.routing import MAX_REFUSALS, HatsContext, cancel_run, describe_silence, end_run, publish
-from ralph.workflows.hats.state import RESUME, HatsPhase, HatsState, HatStep, Job, Wave
+from ralph.workflows.hats.state import RESUME, HatsPhase, HatsState, HatStep, Job, QueuedEvent, Wave
 from ralph.workflows.merge_rules import LeftQueue
 
 FAILED = "wave.worker.failed"
 """Published for a worker of a wave that failed: its turn, or the merge of its work."""
 _MIN_SECONDS = 1.0
-ANSWERED = 400
-"""Characters that an answer quotes of the event that it answers."""
+ANSWERED, LISTED, _MOST_LISTED = 400, 120, 8
+"""Characters of the event that an answer quotes, characters of each event of a list, and events that it has at most."""
 
 
 def form_wave(context: HatsContext, state: HatsState, now: float) -> HatsState | None:
@@ -39,6 +39,7 @@ def form_wave(context: HatsContext, state: HatsState, now: float) -> HatsState |
     jobs = tuple(Job(replace(event, wave=event.wave or first), notes=state.notes) for event in events)
     seconds = _wave_seconds(context, hat)
     wave = Wave(hat.id, jobs, deadline=now + seconds if seconds else 0.0)
+    state = state.with_task_trees(task_id(event.payload) for event in events)
     return replace(state, phase=HatsPhase.WAVE, wave=wave, queue=tuple(e for e in state.queue if e not in events))
 
 
@@ -75,9 +76,11 @@ def rest_wave(wave: Wave, now: float) -> Wave:
 
 
 def _wave_turn(context: HatsContext, state: HatsState, wave: Wave, hat: Hat, job: Job, now: float) -> TurnRequest:
-    others = len(wave.jobs) - 1
+    others = [one.event for one in wave.jobs if one is not job]
+    listed = "; ".join(_name_event(event) for event in others[:_MOST_LISTED])
+    more = f"; and {len(others) - _MOST_LISTED} more" if len(others) > _MOST_LISTED else ""
     parallel_note = (
-        f"Your hat has {count(others, 'other turn')} at the same time, each for another event and in its own copy of the tree."
+        f"At the same time, your hat works on other events, each in its own copy of the tree: {listed}{more}."
         " Do only what your event asks for. All work is merged at the end."
     )
     job_state = replace(state, queue=(job.event,), taken=1, notes=(*job.notes, parallel_note))
@@ -99,7 +102,9 @@ def _accept_wave_turn(context: HatsContext, state: HatsState, ended: TurnEnded, 
         wave = replace(wave, deadline=result.started_at + wave.left, left=0.0)
         state = replace(state, wave=wave)
     turn_events = read_events(context.settings, hat.id, result.documents.get(EVENTS, ""), result.text)
-    state = state.after_turn(ended, acknowledged=turn_events.acknowledged)
+    state = state.after_turn(
+        ended, acknowledged=turn_events.acknowledged, task=task_id(job.event.payload), is_apart=True
+    )
     again = replace(job, attempt=job.attempt + 1, turn=ended.turn)
     if result.end in (TurnEnd.CUT, TurnEnd.UNAVAILABLE) and not turn_events.published:
         return _with_job(state, again)
@@ -150,7 +155,11 @@ def _finish_merge(state: HatsState, settled: LeftQueue) -> HatsState:
     if not settled.is_merged:
         files = f" in {', '.join(merged.files[:5])}" if merged.files else ""
         why = f"its work could not be merged ({merged.end}{files}); it stays on the branch {merged.branch}"
-    return _with_job(state, replace(job, step=HatStep.DONE, failed=why))
+    commit = merged.commit if merged.end is MergeResult.MERGED else ""
+    if commit:
+        changed = tuple(replace(one, commit=commit) if one.turn == job.turn else one for one in state.changed)
+        state = replace(state, changed=changed)
+    return _with_job(state, replace(job, step=HatStep.DONE, failed=why, commit=commit))
 
 
 def _end_wave(context: HatsContext, state: HatsState, hat: Hat) -> HatsState:
@@ -159,7 +168,8 @@ def _end_wave(context: HatsContext, state: HatsState, hat: Hat) -> HatsState:
     wave = state.wave
     failed = [job for job in wave.jobs if job.failed]
     moved = wave.moved or state.moved
-    state = replace(state, still=0 if moved else state.still + 1, moved=False, notes=())
+    trees = {**state.trees, hat.id: state.snapshot} if state.snapshot else state.trees
+    state = replace(state, still=0 if moved else state.still + 1, moved=False, notes=(), trees=trees)
     if len(failed) == len(wave.jobs):
         state = replace(state, failures=state.failures + max(1, *(job.tries for job in failed)))
         if state.failures >= context.settings.max_failures:
@@ -183,7 +193,6 @@ def _end_wave(context: HatsContext, state: HatsState, hat: Hat) -> HatsState:
         for new_event in () if job.failed else job.said:
             publisher = COORDINATOR if new_event.topic == RESUME else hat.id
             claim = context.needs_evidence(new_event.topic)
-            answers = " ".join(f"`{job.event.topic}` {job.event.payload}".split())[:ANSWERED]
             state = publish(
                 context,
                 state,
@@ -193,9 +202,16 @@ def _end_wave(context: HatsContext, state: HatsState, hat: Hat) -> HatsState:
                 claim=claim,
                 turn=turn,
                 wave=wave_number,
-                answers=answers,
+                answers=_name_event(job.event, ANSWERED),
+                commit=job.commit,
             )
     return state
+
+
+def _name_event(event: QueuedEvent, most: int = LISTED) -> str:
+    """An event in one line."""
+    text = " ".join(f"`{event.topic}` {event.payload}".split())
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _gathering_hats(context: HatsContext, hat: Hat) -> list[Hat]:
@@ -237,3 +253,9 @@ def _task(wave: Wave, job: Job) -> str:
 
 def _workspace(wave: Wave, job: Job) -> str:
     return f"{_task(wave, job)}/1"
+
+
+def find_workspace_of(hat: str, key: str) -> str:
+    """The workspace of a turn of a wave, by its hat and the key of its work; empty for other turns."""
+    work = WorkKey.parse(key)
+    return f"{hat}-{work.number}/1" if work and work.kind is WorkKind.WAVE else ""
