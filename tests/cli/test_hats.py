@@ -210,7 +210,10 @@ def test_the_user_publishes_an_event_and_a_hat_receives_it(project: Project) -> 
         (["-p", "x", "-H", "."], "name a file, or one of builtin:"),
         (["-p", " "], "the objective is empty"),
         (["-p", "Build tasks/missing.code-task.md"], "where: tasks/missing.code-task.md"),
-        (["-p", "x", "-c", "hats.planner.triggers=[task.start]"], "the run begins with `build.start` (`event_loop.starting_event`)"),
+        (
+            ["-p", "x", "-c", "hats.planner.triggers=[task.start]"],
+            "the run begins with `build.start` (`event_loop.starting_event`)",
+        ),
         (["-p", "x", "--completion-promise", " "], "--completion-promise is empty"),
         (["-p", "x", "-b", "claud"], "did you mean claude?"),
         (["-p", "x", "--check", "`true`", "--land", "ff"], "--land needs a branch"),
