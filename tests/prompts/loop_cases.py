@@ -173,7 +173,7 @@ SITUATIONS: dict[str, Callable[[], Driver]] = {
     "first-iteration-long-task": lambda: Driver(
         task="# Rules\n" + "Every price is a whole number of cents.\n" * 1000
     ).check(BASELINE),
-    "last-iteration": lambda: further(most=2),
+    "last-iteration": lambda: further(max_iterations=2),
     "reflector-long-output": lambda: (
         Driver(reflector=True).check(BASELINE).turn(CART, **FIX).check(Verdict((pytest_failed(LONG, left_out=5990),)))
     ),
