@@ -3,7 +3,7 @@ import { html, clock, count, Empty, ErrorNote, Icon, CopyButton, shortSpan, useE
 import { get } from './api.js';
 import { Hunk, useDiff } from './diff.js';
 
-const MOST_COLUMNS = 12;
+const MAX_COLUMNS = 12;
 
 export function ChecksTab({ view, iteration, onIteration }) {
   const scopes = [...new Set(view.checks.map((check) => check.scope))];
@@ -26,7 +26,7 @@ export function ChecksTab({ view, iteration, onIteration }) {
 export function columnsOf(checks) {
   const columns = new Map();
   for (const check of checks) for (const point of check.history) columns.set(columnOf(point), point);
-  return [...columns.keys()].sort((a, b) => a - b).slice(-MOST_COLUMNS);
+  return [...columns.keys()].sort((a, b) => a - b).slice(-MAX_COLUMNS);
 }
 
 function columnOf(point) {
@@ -69,7 +69,7 @@ function sinceBase(view, check) {
 }
 
 function Spark({ points }) {
-  const seconds = points.slice(-MOST_COLUMNS).map((point) => point.seconds);
+  const seconds = points.slice(-MAX_COLUMNS).map((point) => point.seconds);
   if (seconds.length < 2) return null;
   const most = Math.max(...seconds, 0.001);
   const at = seconds.map((value, n) => [2 + (n * 84) / (seconds.length - 1), 18 - (value / most) * 15]);

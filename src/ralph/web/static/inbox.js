@@ -4,7 +4,7 @@ import { html, Bar, Empty, ErrorNote, firstLine, Icon, Loading, money, Note, Pro
 import { act, getTagged, stream } from './api.js';
 import { NeedCard } from './needs.js';
 
-const MOST_CARDS = 4;
+const MAX_CARDS = 4;
 
 export function Inbox({ me, project, isInbox, onLost, onNeeds, onSay }) {
   const now = useClock(10);
@@ -69,8 +69,8 @@ function chooseCards(rows) {
   for (const row of rows) {
     if (row.group !== 'needs you' || row.snoozed_until) continue;
     const isAsking = row.attention === 0;
-    if (!isAsking && cards.length >= MOST_CARDS) continue;
-    if (cards.length >= 3 * MOST_CARDS) break;
+    if (!isAsking && cards.length >= MAX_CARDS) continue;
+    if (cards.length >= 3 * MAX_CARDS) break;
     row.needs.slice(0, isAsking ? 3 : 1).forEach((need, n) => cards.push({ row, need, n }));
   }
   return cards;

@@ -2,7 +2,7 @@
 import { html, clock, count, Empty, ErrorNote, Icon, money, Note, span, useEffect, useMemo, useRef, useState } from './lib.js';
 import { get } from './api.js';
 
-const MOST_ITEMS = 300;
+const MAX_ITEMS = 300;
 
 export function LiveTab({ view, outputs, now, selected }) {
   const running = view.turns.filter((turn) => turn.end === null);
@@ -36,7 +36,7 @@ function Turn({ view, turn, live, now }) {
   };
   const task = view.tasks.find((one) => one.id === turn.task);
   const title = task ? `${task.id} ${task.title}` : turn.role;
-  const shown = all ? items : items.slice(-MOST_ITEMS);
+  const shown = all ? items : items.slice(-MAX_ITEMS);
   const cost = turn.usage.cost ?? turn.activity?.usage.cost;
   return html`<article class="box turn" data-turn=${turn.number}><header>
       <${Icon} name=${isRunning ? 'work' : turn.end === 'finished' ? 'check' : 'failo'} tone=${isRunning ? 'work'
