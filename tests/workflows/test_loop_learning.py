@@ -298,7 +298,7 @@ class TestPrompt:
         assert changed.startswith("- b.py (+1 -0)\n- a.py (+5 -3)\nSee these changes with")
 
     def test_last_iteration_is_said_to_be_the_last(self) -> None:
-        run = begun(most=2)
+        run = begun(max_iterations=2)
         run.iterate(verdict())
         assert "the final one" not in run.prompts[-1].partition("# Where you are")[2]
         run.turn()
