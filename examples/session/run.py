@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -22,6 +22,8 @@ AGENT = shlex.join([sys.executable, "-I", str(HERE / "agent.py")])
 CHECKS = ["--check", "`python3 -m unittest -q` passes", "--check", "`python3 acceptance.py` passes"]
 REQUEST = "Build a URL shortener with stats"
 AWAITING = 7
+BEGUN = ("[/] task-1 ", "[/] task-2 ")
+"""What progress.md says when both tasks of the first wave have started. The agent waits until it was seen."""
 QUOTE = re.compile(r"\{\{(?P<name>[^:}]+)(?:: (?P<begin>.+?) \.\.\. (?P<end>.+?))?\}\}")
 """A place of the page: something that was found, or the part of it from one line to another."""
 
@@ -51,6 +53,7 @@ class Story:
         shutil.copytree(HERE / "project", project)
         make_repository(project)
         self.project = project
+        self.begun = project.with_name("begun")
         self.found: dict[str, str] = {}
         """What the session wrote and what commands printed, by the name that the page knows it by."""
 
@@ -64,10 +67,10 @@ class Story:
         say("A small project: it has codes, and the session builds the rest. `acceptance.py` tests the result.")
         say("The planner limits each task to nine seconds. One task is too large for that, one fails its first review,")
         say("and one fails because facts are missing.")
-        watch = Watch(self)
+        watch = Watch(self, BEGUN, self.begun)
         new = ["session", "new", REQUEST, *CHECKS, "--agent-command", AGENT, "--yes"]
         self.ralph("new", *new, expect=AWAITING, on={"split task-4": self.look})
-        self.found |= {"progress@work": watch.first("[/] task-1 "), "progress@feedback": self.progress}
+        self.found |= {"progress@work": watch.awaited, "progress@feedback": self.progress}
         self.ralph("show@feedback", "session", "show")
         say(
             "A task failed three times, and the command line waits for it. The user gives feedback with the missing facts."
@@ -85,7 +88,6 @@ class Story:
             self.ralph(name, "session", command)
         self.run("log", ["git", "log", "--oneline", "--first-parent"])
         self.run("tests", ["python3", "-m", "unittest", "-q"])
-        watch.stop()
         self.found["progress@end"] = self.progress
         self.found |= {self.name_of(path): path.read_text() for path in self.files() if path.is_file()}
 
@@ -128,6 +130,7 @@ class Story:
         """Run a command, print what it says as it says it, and do something at lines that have these words."""
         print(f"\n$ {shown or shlex.join(command)}", flush=True)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RALPH_")}
+        environment["EXAMPLE_BEGUN"] = str(self.begun)
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         lines = []
         with subprocess.Popen(command, cwd=self.project, env=environment, text=True, **pipes) as process:
@@ -142,21 +145,22 @@ class Story:
 
 
 class Watch:
-    """Keeps every version of progress.md that can be seen."""
+    """Keeps the first version of progress.md that has all of some words, and then creates a file."""
 
-    def __init__(self, story: Story) -> None:
-        self._story, self._over, self._seen = story, threading.Event(), [""]
+    def __init__(self, story: Story, words: Sequence[str], seen: Path) -> None:
+        self._story, self._words, self._seen = story, words, seen
+        self._over, self._found = threading.Event(), ""
         self._thread = threading.Thread(target=self._look, daemon=True)
         self._thread.start()
 
-    def first(self, words: str) -> str:
-        """The first version that has these words."""
-        return next(text for text in self._seen if words in text)
-
-    def stop(self) -> None:
-        """Look no more."""
+    @property
+    def awaited(self) -> str:
+        """The version that has the words."""
         self._over.set()
         self._thread.join()
+        if not self._found:
+            sys.exit(f"progress.md never had {' and '.join(self._words)}")
+        return self._found
 
     def _look(self) -> None:
         while not self._over.wait(0.02):
@@ -164,8 +168,10 @@ class Watch:
                 text = self._story.progress
             except (OSError, StopIteration):
                 continue
-            if text != self._seen[-1]:
-                self._seen.append(text)
+            if all(words in text for words in self._words):
+                self._found = text
+                self._seen.touch()
+                return
 
 
 def page(template: str, found: dict[str, str], session: Path) -> str:
