@@ -69,7 +69,11 @@ def main() -> None:
     elif mode == "TASK_BREAKDOWN":
         put("tasks.md", task("task-1") + task("task-2", "task-1"))
     elif role == "executor":
+        with open(os.environ["SCRIPT"] + ".attempts", "a") as log:
+            log.write(f"{id} {os.environ['RALPH_TASK']} {keys['ATTEMPT_NUMBER']} {os.environ['RALPH_ATTEMPT']}\n")
         time.sleep(float(script.get("slow", 0)))
+        while not pathlib.Path(script.get("until", "/")).exists():
+            time.sleep(0.02)
         if once(f"scribble-{id}"):
             home = next(path for path in pathlib.Path(".ralph-sessions").iterdir() if path.is_dir())
             (home / "progress.md").write_text("- [x] task-1 (Completed)\n- [x] task-2 (Completed)\n")

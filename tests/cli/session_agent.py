@@ -84,6 +84,14 @@ def edits_the_session(session: pathlib.Path, task: str) -> None:
     print("```json\n" + json.dumps({"status": "completed", "success_criteria_met": True}) + "\n```")
 
 
+def asks_for_another(script: dict[str, str], prompt: str) -> bool:
+    """Whether the user asks for another task while one is reviewed. The words come in a later turn of the same work."""
+    while not pathlib.Path(script.get("until_review", "/")).exists():
+        time.sleep(0.02)
+    is_planned_again = "z.txt" in (pathlib.Path(os.environ["RALPH_INBOX"]) / "task.md").read_text()
+    return "STEER" in prompt and "z.txt" in prompt and not is_planned_again
+
+
 def main() -> None:
     prompt = sys.stdin.read()
     keys = dict(re.findall(r"^([A-Z_]+): (.*)$", prompt.partition("# This turn\n")[2].split("\n\n")[0], re.MULTILINE))
@@ -95,6 +103,11 @@ def main() -> None:
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         (out / name).write_text(text)
 
+    if task and role == "executor":
+        with open(os.environ["SCRIPT"] + ".attempts", "a") as log:
+            log.write(f"{task} {os.environ['RALPH_TASK']} {keys['ATTEMPT_NUMBER']} {os.environ['RALPH_ATTEMPT']}\n")
+    if {mode, task if role == "executor" else ""} & set(script.get("crash", [])):
+        sys.exit("I crashed")
     answer = {"status": "completed", "summary": f"{role} {mode}"}
     if mode in script.get("blocked", []):
         put("result.json", json.dumps({"status": "blocked", "blockers": ["there is no database"]}))
@@ -122,8 +135,13 @@ def main() -> None:
         said = (pathlib.Path(os.environ["RALPH_INBOX"]) / "steer.md").read_text().replace("#", "")
         put(f"tasks/{one}.md", TASK.format(id=one, iteration=keys["ITERATION"], file="z.txt", needed="") + said)
     elif mode in ("TASK_BREAKDOWN", "REBREAKDOWN"):
-        for one in ("task-1", "task-2", "task-3", "task-4") if mode == "TASK_BREAKDOWN" else ("task-5",):
-            text = TASK.format(id=one, iteration=keys["ITERATION"], file=FILES[one], needed=NEEDS.get(one, ""))
+        files, needs = FILES, NEEDS
+        planned = ["task-1", "task-2", "task-3", "task-4"] if mode == "TASK_BREAKDOWN" else ["task-5"]
+        if script.get("many") and mode == "TASK_BREAKDOWN":
+            planned = [f"task-{number}" for number in range(1, 12)]
+            files, needs = {one: f"{one}.txt" for one in planned}, dict.fromkeys(planned[1:], "task-1")
+        for one in planned:
+            text = TASK.format(id=one, iteration=keys["ITERATION"], file=files[one], needed=needs.get(one, ""))
             put(f"tasks/{one}.md", text)
     elif mode == "REBREAKDOWN_TASK":
         for number in (1, 2):
@@ -141,8 +159,11 @@ def main() -> None:
         put("report.md", f"### Objective Recap\n{task}\n")
         answer["success_criteria_met"] = True
         is_planned_again = "z.txt" in (pathlib.Path(os.environ["RALPH_INBOX"]) / "task.md").read_text()
-        if task == script.get("scope") and "- STEER, " in prompt and not is_planned_again:
+        is_asked = task == script.get("scope") and script.get("scope_in", role) == role
+        if is_asked and "- STEER, " in prompt and not is_planned_again:
             answer |= {"status": "blocked", "success_criteria_met": False, "blockers": ["STEER scope change: z.txt"]}
+    elif mode == "TASK_REVIEW" and task == script.get("scope") and asks_for_another(script, prompt):
+        answer |= {"status": "blocked", "blockers": ["STEER scope change: z.txt"]}
     elif mode == "TASK_REVIEW":
         again = f"{task}/{keys['ATTEMPT' if 'ATTEMPT' in keys else 'ITERATION']}"
         bad = task in script.get("rejected", []) and not pathlib.Path(os.environ["SCRIPT"] + f".{task}").exists()

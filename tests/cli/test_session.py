@@ -15,10 +15,14 @@ from test_loop import Done, Project, eventually, project  # noqa: F401 - the fix
 AGENT = Path(__file__).with_name("session_agent.py")
 
 
-def begin(project: Project, *args: str, **script: Any) -> Done:  # noqa: F811
+def write_script(project: Project, **script: Any) -> None:  # noqa: F811
     path = project.home / "script.json"
     path.write_text(json.dumps(script))
     project.extra["SCRIPT"] = str(path)
+
+
+def begin(project: Project, *args: str, **script: Any) -> Done:  # noqa: F811
+    write_script(project, **script)
     command = shlex.join([sys.executable, "-I", str(AGENT)])
     return project.ralph("session", "new", "Build the files", "--agent-command", command, "--yes", *args)
 

@@ -2,12 +2,14 @@
 
 import json
 import shlex
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_loop import Project, project  # noqa: F401 - the fixture
+from test_loop import Project, eventually, project  # noqa: F401 - the fixture
 
 HERE = Path(__file__).parent
 PLAN_1 = "# Plan\n\n## Goal & Success Criteria\nTwo files.\n\n- both are there\n\n## Target Files/Artifacts\n- a.txt\n"
@@ -316,15 +318,15 @@ def test_a_later_directory_opens_and_continues(project: Project, name: str) -> N
 
 def test_a_repair_keeps_what_was_there(project: Project) -> None:  # noqa: F811
     id, files, _ = FLAT["v1-pending"]
-    home = lay(project, id, {**files, "progress.md": "# Progress\n- [?] task-1 (Completed)\nmine\n"})
+    home = lay(project, id, {**files, "progress.md": "# Progress\nMine.\n\n## Tasks\n- [?] task-1 (Completed)\nmine\n"})
     done = project.ralph("session", "repair", id, "--json").json
     assert done["done"] == [
+        'progress.md: removed line 6, which is about no step and no task: "mine"',
         "progress.md: the marker of task-1 was none, and counts as not started",
         "progress.md: lines for task-2 were put in",
     ]
-    assert (
-        home / "progress.md"
-    ).read_text() == "# Progress\n- [ ] task-1 (Completed)\n- [ ] task-2 (Not Started)\nmine\n"
+    text = (home / "progress.md").read_text()
+    assert text == "# Progress\nMine.\n\n## Tasks\n- [ ] task-1 (Completed)\n- [ ] task-2 (Not Started)\n"
     [backup] = home.glob("progress.md.*.bak")
     assert "[?]" in backup.read_text()
     assert project.ralph("session", "repair", id).out == "Nothing was wrong.\n"
@@ -351,3 +353,21 @@ def test_unknown_session_and_changed_settings_are_refused(project: Project) -> N
     again = project.ralph("session", "resume", id, "--check", "`true`")
     assert (again.code, "its own settings" in again.err) == (2, True)
     assert json.loads((project.root / ".ralph" / "runs" / id / "run.json").read_text())["workflow"] == "classic"
+
+
+def test_sessions_of_one_id_in_two_projects_share_no_slot(project: Project) -> None:  # noqa: F811
+    id, files, _ = FLAT["v0-bullets"]
+    lay(project, id, files)
+    other = replace(project, root=project.root.with_name("other"), extra=dict(project.extra))
+    shutil.copytree(project.root, other.root)
+    resume = ("session", "resume", id, "--agent-command", agent("classic_agent.py"), "--yes")
+    gate, waits = project.home / "gate", project.home / "waits.json"
+    waits.write_text(json.dumps({"until": str(gate)}))
+    first = project.start(*resume, SCRIPT=str(waits))
+    eventually(lambda: any(entry["role"] == "executor" for entry in project.journal("turn.started")))
+    # Both have a slot for one turn, and the first one uses its own.
+    done = other.real(*resume)
+    assert done.code == 0, done.said
+    gate.touch()
+    first.communicate(timeout=120)
+    assert first.returncode == 0

@@ -80,6 +80,7 @@ def build_kernel(
 
     documents, records = Documents.open(root, run.path)
     documents.watched = kind.watched(record, root)
+    documents.sees_deletions = kind.sees_deletions
     repairs = kind.repair(root, record, time.time())
     ledger = Ledger.of(record.limits, records)
     ledger.signals.required_roles, ledger.signals.roles = kind.required_roles, roles_of(record)

@@ -14,7 +14,7 @@ from pathlib import Path
 from ralph.app.run_options import RunOptions, build_agent_selection, build_record, check_seconds, refuse_landing
 from ralph.app.start import NewRun, WorkLocation, start_notices
 from ralph.app.trust import consent_to_resume, refuse_without_consent
-from ralph.app.workflows import SESSIONS, WorkflowKind, kind_of
+from ralph.app.workflows import SESSIONS, WorkflowKind
 from ralph.core.errors import RalphError, StateError, UsageError
 from ralph.core.ids import is_run_id, valid_session_id
 from ralph.core.limits import Limits
@@ -100,7 +100,9 @@ def session_texts(root: Path, record: RunRecord) -> dict[str, str]:
     return {path.relative_to(root).as_posix(): to_text(read_limited(path)) for path in paths if path.is_file()}
 
 
-def repair_documents(root: Path, record: RunRecord, now: float) -> tuple[str, ...]:
+def repair_documents(
+    root: Path, record: RunRecord, now: float, *, removes_stray_lines: bool = False
+) -> tuple[str, ...]:
     """Repair the engine's own documents from the others. Returns what was done. A copy of each changed file stays beside it."""
     rules, texts = session_workflow(record, root), session_texts(root, record)
     layout = rules.layout
@@ -108,7 +110,9 @@ def repair_documents(root: Path, record: RunRecord, now: float) -> tuple[str, ..
         return ()
     journal = root / ".ralph" / "runs" / record.id / "journal.jsonl"
     written = {path for one in read_records(journal) for path in one.documents} if journal.exists() else set()
-    repaired = repair(layout, texts, render_timestamp(now), written, record.task)
+    repaired = repair(
+        layout, texts, render_timestamp(now), written, record.task, removes_stray_lines=removes_stray_lines
+    )
     for path, text in repaired.documents.items():
         _keep_beside(root / path, text, now)
         write_atomic(root / path, to_bytes(text))
@@ -137,10 +141,11 @@ def _keep_beside(place: Path, text: str, now: float) -> None:
 SESSION = WorkflowKind(
     session_workflow,
     watched_patterns,
-    repair_documents,
+    sees_deletions=True,
+    repair=repair_documents,
     required_roles=("planner", "questioner", "executor", "reviewer"),
 )
-CLASSIC = WorkflowKind(session_workflow, watched_patterns, repair_documents)
+CLASSIC = WorkflowKind(session_workflow, watched_patterns, sees_deletions=True, repair=repair_documents)
 
 
 @dataclass(frozen=True)
@@ -373,7 +378,7 @@ def repair_session(session: UserSession) -> tuple[str, ...]:
     """Repair the documents of a session by what its other files say. Returns what was done."""
     if session.alive:
         raise UsageError(f"session {session.id} is running", todo="pause it first: `ralph signal pause`")
-    return kind_of(session.record.workflow).repair(session.project.root, session.record, time.time())
+    return repair_documents(session.project.root, session.record, time.time(), removes_stray_lines=True)
 
 
 def find_unread_feedback(session: UserSession) -> list[str]:

@@ -118,6 +118,8 @@ class Stage:
     """The iteration under way; None if there is nothing to go by."""
     asks_for: frozenset[SignalType] = frozenset()
     """The types that it waits for."""
+    is_complete: bool = False
+    """Whether everything is done, so that there is nothing to abort."""
 
 
 def normalize_target(target: str) -> str:

@@ -118,6 +118,8 @@ class SignalDelivery:
         if self._is_for_unknown_role(signal):
             roles = self._ledger.signals.roles
             return f"there is no role {signal.target!r} here; the roles are {', '.join(roles)}"
+        if signal.type is SignalType.ABORT and stage().is_complete:
+            return "everything is done already, so there is nothing to abort"
         if signal.iteration is None or self._is_not_asked_for(signal, stage):
             return ""
         iteration = stage().iteration

@@ -43,6 +43,8 @@ class Documents:
     """The hash of what the engine last wrote to each document."""
     watched: tuple[str, ...] = ()
     """Patterns of files that the user or an agent may add. When they appear, they become documents."""
+    sees_deletions: bool = False
+    """Whether a document that was deleted counts as edited."""
     signatures: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     """Inode, size and time of each document as the engine wrote it. If they match, the document is not read again."""
 
@@ -105,7 +107,7 @@ class Documents:
         return found
 
     def find_edits(self) -> Iterator[tuple[str, str]]:
-        """The documents that changed since the engine wrote them, with their text now."""
+        """The documents that changed since the engine wrote them, with their text now. A deleted one has none."""
         touched = [path for path in self.hashes if self._was_touched(path)]
         for path in [*touched, *self._find_new()]:
             if path in self.hashes and self._hash_on_disk(path) == self.hashes[path]:
@@ -115,8 +117,8 @@ class Documents:
                 text = self._read_text(path)
             except StateError:
                 text = ""
-            if text is not None:
-                yield path, text
+            if text is not None or self.sees_deletions:
+                yield path, text or ""
 
     def _find_new(self) -> list[str]:
         """The files that match `watched` and are no documents yet."""
@@ -148,8 +150,11 @@ class Documents:
         return signature(self.root / path) != self.signatures.get(path)
 
     def _remember(self, path: str) -> None:
-        if seen := signature(self.root / path):
+        seen = signature(self.root / path)
+        if seen:
             self.signatures[path] = seen
+        else:
+            self.signatures.pop(path, None)
 
     def _find_untouched_edit(self, entry: Entry, changes: Mapping[str, str]) -> dict[str, str]:
         """The hash of an edited document that this commit does not write."""

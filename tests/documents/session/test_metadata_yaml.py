@@ -51,7 +51,7 @@ metadatas = st.builds(
     iteration=st.integers(1, 99),
     state=st.sampled_from(tuple(State)),
     previous_state=st.sampled_from(["", *State]),
-    current_wave=st.none() | counts,
+    current_wave=counts,
     total=counts,
     cancelled=counts,
     processed=st.dictionaries(
@@ -69,7 +69,7 @@ class TestSessions:
         text = render_metadata(ONE)
         assert text == (
             f"schema: ralph-v2\nversion: 1\nsession_id: 260210-163900\ncreated_at: {AT}\nupdated_at: {AT}\nstatus: in_progress\n"
-            "iteration: 1\norchestrator:\n  state: PLANNING\n  current_wave: null\n"
+            "iteration: 1\norchestrator:\n  state: PLANNING\n  current_wave: 0\n"
             "tasks:\n  total: 0\n  completed: 0\n  failed: 0\n  pending: 0\n  cancelled: 0\n"
             "feedback:\n  processed:\n    20260211-101500: ab12\nrequest: |-\n  Make it\n  work\n"
         )

@@ -202,9 +202,10 @@ class TestRepair:
             files[path] = "\n".join(line for i, line in enumerate(lines) if i not in gone)
             if data.draw(st.booleans()):
                 files[path] = data.draw(st.text(max_size=20)) + files[path]
-        found = repair(LAYOUT, files, AT)
+        tidy = data.draw(st.booleans())
+        found = repair(LAYOUT, files, AT, removes_stray_lines=tidy)
         assert progress.find_progress_problems(found.progress.text) == []
         fixed = files | dict(found.documents)
         assert metadata.parse_metadata(fixed[LAYOUT.metadata]) == known(found)
         assert {"task-1", "task-2"} <= found.progress.items.keys()
-        assert repair(LAYOUT, fixed, AT).done == ()
+        assert repair(LAYOUT, fixed, AT, removes_stray_lines=tidy).done == ()

@@ -14,6 +14,7 @@ from ralph.core.limits import ways_to_go_on
 from ralph.core.outcomes import Outcome
 from ralph.core.text import count, count_are
 from ralph.documents.session.metadata import State, Status
+from ralph.documents.session.progress import Marker
 from ralph.documents.session.reports import parse_report
 from ralph.documents.session.values import parse_timestamp
 from ralph.workflows.session.execution import has_open_work
@@ -127,6 +128,8 @@ def _about(settings: SessionSettings, state: SessionState, name: str) -> str:
     facts = ["no definition"] if task.is_missing else [task.title or task.objective[:60]]
     if others := state.metadata.replaced.get(name):
         return " · ".join([*facts, f"split into {', '.join(others)}"])
+    if state.marker(name) is Marker.CANCELLED:
+        return " · ".join([*facts, state.progress.items[name].note])
     is_queued = flow.step is Step.EXECUTE and not flow.started
     attempt = state.attempt(name) - is_queued
     facts += [f"attempt {attempt}"] if attempt else []
@@ -167,7 +170,7 @@ def contract(
         "request": data.request,
         "iteration": data.iteration,
         "current_state": data.state,
-        "current_wave": data.current_wave or 0,
+        "current_wave": data.current_wave,
         "tasks_summary": count_tasks(state),
         "next_action": next_action(settings, state, alive=alive),
     }
@@ -239,7 +242,8 @@ def _short_status(state: SessionState) -> str:
     """One of the three statuses of a classic session."""
     if state.metadata.status == Status.COMPLETED:
         return "completed"
-    return "blocked" if state.flow.stop or state.fault or _waits_for_user(state) else "in_progress"
+    is_stopped = bool(state.flow.stop) and not state.flow.paused
+    return "blocked" if is_stopped or state.fault or _waits_for_user(state) else "in_progress"
 
 
 def _summary(state: SessionState) -> str:

@@ -78,7 +78,8 @@ class Metadata:
     iteration: int = 1
     state: State = State.PLANNING
     previous_state: str = ""
-    current_wave: int | None = None
+    current_wave: int = 0
+    """The lowest wave with a task that is not finished; 0 before there are tasks."""
     total: int = 0
     completed: int = 0
     failed: int = 0
@@ -198,7 +199,7 @@ _SESSION = _Form(
         "iteration": ("iteration", count(1)),
         "state": ("orchestrator.state", _STATE),
         "previous_state": ("orchestrator.previous_state", optional(_STATE, "")),
-        "current_wave": ("orchestrator.current_wave", optional(count(0), None)),
+        "current_wave": ("orchestrator.current_wave", optional(count(0), 0)),
         "paused": ("orchestrator.paused", optional(flag, False)),
         "total": ("tasks.total", count(0)),
         "completed": ("tasks.completed", count(0)),
@@ -232,3 +233,4 @@ read_valid_fields = _SESSION.readable
 parse_iteration_metadata = _ITERATION.parse
 render_iteration_metadata = _ITERATION.render
 find_iteration_problems = _ITERATION.problems
+read_valid_iteration_fields = _ITERATION.readable

@@ -105,21 +105,21 @@ def parse_instructions(text: str, where: str = "") -> Guardrails:
     return Guardrails(**found)
 
 
-def render_instructions(session: str, home: str) -> str:
-    """The instructions of a session for which nobody wrote any: the usual limits, to be changed."""
+def render_instructions(session: str, home: str, *, is_parallel: bool) -> str:
+    """The instructions of a session for which nobody wrote any: the usual limits that hold in it, to be changed."""
     usual = Guardrails()
-    front = {
-        "applyTo": f"{home}/**",
-        "concurrency": {
+    front: dict[str, Any] = {"applyTo": f"{home}/**"}
+    if is_parallel:
+        front["concurrency"] = {
             "max_parallel_executors": usual.max_executors,
             "max_parallel_reviewers": usual.max_reviewers,
             "max_parallel_questioners": usual.max_questioners,
-        },
-        "planning": {"max_cycles": usual.max_cycles},
-        "rework": {"max_attempts": usual.rework_attempts},
-        "timeouts": {"task_wip_minutes": int(usual.task_wip_minutes)},
-        "knowledge": {"approval": usual.approval},
-    }
+        }
+    front["planning"] = {"max_cycles": usual.max_cycles}
+    front["rework"] = {"max_attempts": usual.rework_attempts}
+    front["timeouts"] = {"task_wip_minutes": int(usual.task_wip_minutes)}
+    if is_parallel:
+        front["knowledge"] = {"approval": usual.approval}
     text = "Every role reads this file. Change the limits above, or add what every role must know."
     return f"---\n{dump(front)}---\n# Instructions for session {session}\n\n{text}\n"
 

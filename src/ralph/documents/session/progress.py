@@ -74,6 +74,10 @@ MISSING = "Task definition missing"
 """The note of a task that failed because it has no definition."""
 DELETED = "deleted by the user"
 """The note of a task whose line and definition are both gone."""
+CANCELLED = "cancelled by the user"
+"""The note of a task that the user marked as cancelled."""
+BY_USER = "by the user"
+"""What the note of a task says that the user cancelled or deleted."""
 _LEAD = r"(?P<lead>\s*(?:[-*+]|\d{1,4}[.)])\s+)"
 _LIST = re.compile(r".*\bprogress\b.*|tasks\b.*")
 _KNOWN_ID = re.compile(r"(?:plan|task)-.+")
@@ -200,6 +204,11 @@ class Progress:
     """The index of the last line of every item."""
     invalid_markers: tuple[InvalidMarker, ...] = ()
 
+    def items_by_line(self) -> Iterator[tuple[int, ProgressItem]]:
+        """Every line that has an item, with its index. Only the last one of an item counts."""
+        for index, _, item in _find_items(Page(self.text), self.style):
+            yield index, item
+
     def with_item(self, id: str, marker: Marker, note: str = "") -> "Progress":
         """Set the marker and the note in the last line of an item."""
         if id not in self.items:
@@ -310,6 +319,21 @@ class Progress:
             return self._with_text(page.replace_lines(section.start + 1, section.start + 1, lines))
         closing = [page.open_fence] if page.open_fence else []
         return self._with_text(page.append_lines([*closing, f"## {title}", *lines]))
+
+
+def is_list_title(name: str) -> bool:
+    """Whether a section of this name lists steps or tasks."""
+    return bool(_LIST.fullmatch(name))
+
+
+def is_usual_id(id: str) -> bool:
+    """Whether an id looks like that of a step or a task."""
+    return bool(_KNOWN_ID.fullmatch(id))
+
+
+def is_placeholder(line: str) -> bool:
+    """Whether a line holds the place of tasks that are not known yet."""
+    return bool(_PLACEHOLDER.fullmatch(line))
 
 
 def parse_progress(text: str, style: Style = STANDARD) -> Progress:

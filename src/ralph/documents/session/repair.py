@@ -6,7 +6,7 @@ layout `progress.md` and `tasks.md`.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,10 +17,13 @@ from ralph.documents.session.markdown import Page
 from ralph.documents.session.metadata import IterationMetadata, Metadata, State, Status
 from ralph.documents.session.plan import count_cycles, hash_feedback
 from ralph.documents.session.progress import (
+    BY_USER,
+    CANCELLED,
     CLASSIC,
     DELETED,
     FINAL_MARKERS,
     MISSING,
+    STANDARD,
     Marker,
     Progress,
     count_markers,
@@ -34,6 +37,11 @@ from ralph.documents.session.progress import (
     repair_progress,
 )
 from ralph.documents.session.reports import Assessment, ReviewVerdict, parse_report, parse_review
+from ralph.documents.session.stray_lines import (
+    remove_conflict_marks,
+    remove_stray_progress_lines,
+    remove_stray_yaml_lines,
+)
 from ralph.documents.session.tasks import Task, is_planning
 from ralph.documents.session.values import parse_timestamp, read_mapping, render_timestamp, text_of
 from ralph.documents.yaml_codec import dump
@@ -104,7 +112,13 @@ class Repaired:
 
 
 def repair(
-    layout: Layout, files: Mapping[str, str], at: str, written: Iterable[str] = (), request: str = ""
+    layout: Layout,
+    files: Mapping[str, str],
+    at: str,
+    written: Iterable[str] = (),
+    request: str = "",
+    *,
+    removes_stray_lines: bool = False,
 ) -> Repaired:
     """Repair the files of a session by what its other files say; nothing is done if nothing is wrong.
 
@@ -113,33 +127,95 @@ def repair(
     """
     files = {path: text for path, text in files.items() if text.strip()}
     if isinstance(layout, ClassicLayout):
-        if not _is_begun(layout, files):
-            return Repaired(parse_progress("", CLASSIC))
-        progress, done = _repair_progress(layout, files, 1)
-        documents, defined = _define_listed_tasks(layout, files, progress)
-        done += defined
-        iteration, known = 1, None
+        repaired = _repair_classic(layout, files, removes_stray_lines=removes_stray_lines)
     else:
-        read = {**read_other_dialects(layout, files), **metadata.read_valid_fields(files.get(layout.metadata, ""))}
-        iteration = read.get("iteration") or _iteration(layout, files)
-        progress, done = _repair_progress(layout, files, iteration)
-        progress, deleted = _list_deleted_tasks(progress, layout.tasks_in(written, iteration), iteration)
-        done += deleted
-        rebuilt = _rebuild_metadata(layout, files, iteration, progress, at)
-        rebuilt = replace(rebuilt, request=request or rebuilt.request)
-        known, text = _repair_metadata(layout, files, read, rebuilt)
-        documents = {layout.metadata: text}
-        if text != files.get(layout.metadata):
-            done.append(
-                f"metadata.yaml: rebuilt from the files, in iteration {known.iteration} and state {known.state}"
-            )
-        path = layout.iteration_metadata(known.iteration)
-        if path in files and metadata.find_iteration_problems(files[path]):
-            documents[path] = metadata.render_iteration_metadata(IterationMetadata(known.iteration, known.created_at))
-            done.append(f"{path.removeprefix(layout.root + '/')}: rebuilt")
-    documents[layout.progress(iteration)] = progress.text
-    changed = {path: text for path, text in documents.items() if text != files.get(path)}
-    return Repaired(progress=progress, metadata=known, documents=changed, done=tuple(done))
+        repaired = _repair_standard(layout, files, at, written, request, removes_stray_lines=removes_stray_lines)
+    changed = {path: text for path, text in repaired.documents.items() if text != files.get(path)}
+    return replace(repaired, documents=changed)
+
+
+def _repair_classic(layout: ClassicLayout, files: Mapping[str, str], *, removes_stray_lines: bool) -> Repaired:
+    if not _is_begun(layout, files):
+        return Repaired(parse_progress("", CLASSIC))
+    stray: list[str] = []
+    if removes_stray_lines:
+        files, stray = _remove_stray_lines(layout, files, 1)
+    progress, done = _repair_progress(layout, files, 1)
+    progress, cancelled = _confirm_cancelled_tasks(layout, files, progress, 1, ())
+    documents, defined = _define_listed_tasks(layout, files, progress)
+    own = {path: files[path] for path in (layout.task_list,) if path in files}
+    documents = {**own, **documents, layout.progress(1): progress.text}
+    return Repaired(progress=progress, documents=documents, done=(*stray, *done, *cancelled, *defined))
+
+
+def _repair_standard(
+    layout: Layout,
+    files: Mapping[str, str],
+    at: str,
+    written: Iterable[str],
+    request: str,
+    *,
+    removes_stray_lines: bool,
+) -> Repaired:
+    files, stray = _make_metadata_readable(layout, files)
+    read = {**read_other_dialects(layout, files), **metadata.read_valid_fields(files.get(layout.metadata, ""))}
+    iteration = read.get("iteration") or _iteration(layout, files)
+    if removes_stray_lines:
+        files, found = _remove_stray_lines(layout, files, iteration)
+        stray += found
+    progress, done = _repair_progress(layout, files, iteration)
+    progress, deleted = _list_deleted_tasks(progress, layout.tasks_in(written, iteration), iteration)
+    split = read.get("replaced") or ()
+    progress, cancelled = _confirm_cancelled_tasks(layout, files, progress, iteration, split)
+    done = [*stray, *done, *deleted, *cancelled]
+    rebuilt = _rebuild_metadata(layout, files, iteration, progress, at)
+    rebuilt = replace(rebuilt, request=request or rebuilt.request)
+    known, text = _repair_metadata(layout, files, read, rebuilt)
+    if text != files.get(layout.metadata):
+        done.append(f"metadata.yaml: rebuilt from the files, in iteration {known.iteration} and state {known.state}")
+    path = layout.iteration_metadata(known.iteration)
+    own = files.get(path, "")
+    if own and metadata.find_iteration_problems(own):
+        valid = metadata.read_valid_iteration_fields(own)
+        own = metadata.render_iteration_metadata(
+            replace(IterationMetadata(known.iteration, known.created_at), **{**valid, "iteration": known.iteration})
+        )
+        done.append(f"{path.removeprefix(layout.root + '/')}: rebuilt")
+    readable = {one: files[one] for one in map(layout.iteration_metadata, layout.iterations_in(files)) if one in files}
+    documents = {**readable, layout.metadata: text, layout.progress(iteration): progress.text}
+    if own:
+        documents[path] = own
+    return Repaired(progress=progress, metadata=known, documents=documents, done=tuple(done))
+
+
+def _make_metadata_readable(layout: Layout, files: Mapping[str, str]) -> tuple[Mapping[str, str], list[str]]:
+    """The files with metadata without lines that are not YAML, and what was done: the other lines still count."""
+    files, done = dict(files), []
+    for path in (layout.metadata, *map(layout.iteration_metadata, layout.iterations_in(files))):
+        if path in files:
+            files[path], removed = remove_stray_yaml_lines(files[path])
+            done += [f"{path.removeprefix(layout.root + '/')}: {one}" for one in removed]
+    return files, done
+
+
+def _remove_stray_lines(
+    layout: Layout, files: Mapping[str, str], iteration: int
+) -> tuple[Mapping[str, str], list[str]]:
+    """The files without stray lines in the lists of markers and of tasks, and what was done."""
+    files, done = dict(files), list[str]()
+    if isinstance(layout, ClassicLayout) and layout.task_list in files:
+        files[layout.task_list], done = remove_conflict_marks(files[layout.task_list])
+        done = [f"tasks.md: {one}" for one in done]
+    path = layout.progress(iteration)
+    if path in files:
+        style = CLASSIC if isinstance(layout, ClassicLayout) else STANDARD
+        defined = (
+            _classic_tasks(layout, files) if isinstance(layout, ClassicLayout) else layout.tasks_in(files, iteration)
+        )
+        progress, removed = remove_stray_progress_lines(parse_progress(files[path], style), defined)
+        files[path] = progress.text
+        done += [f"progress.md: {one}" for one in removed]
+    return files, done
 
 
 def _repair_metadata(
@@ -220,6 +296,33 @@ def _list_deleted_tasks(progress: Progress, known: Iterable[str], iteration: int
     lines = [(id, Marker.CANCELLED, DELETED) for id in gone]
     progress = progress.with_section(implementation_title(iteration), lines)
     return progress, [f"progress.md: {id} and its definition were deleted; it counts as cancelled" for id in gone]
+
+
+def _confirm_cancelled_tasks(
+    layout: Layout, files: Mapping[str, str], progress: Progress, iteration: int, split: Collection[str]
+) -> tuple[Progress, list[str]]:
+    """The list in which the line of a task that the user cancelled says so, and what that means. It is said once."""
+    done = []
+    for item in list(progress.items.values()):
+        is_by_engine = item.id in split or bool(_children(item.id, progress))
+        if item.marker is not Marker.CANCELLED or item.is_planning or is_by_engine or BY_USER in item.note:
+            continue
+        progress = progress.with_item(item.id, Marker.CANCELLED, BY_USER if progress.style.words else CANCELLED)
+        blocked = _list_dependents(layout, files, iteration, item.id)
+        means = (
+            f"; {', '.join(blocked)} {'needs' if len(blocked) == 1 else 'need'} it and cannot start" if blocked else ""
+        )
+        done.append(f"{item.id} is cancelled, because you marked it [C] in progress.md{means}")
+    return progress, done
+
+
+def _list_dependents(layout: Layout, files: Mapping[str, str], iteration: int, id: str) -> list[str]:
+    """The tasks that need one, as far as their definitions can be read."""
+    try:
+        found = layout.read_tasks(files, iteration)
+    except StateError:
+        return []
+    return [name for name, task in found.items() if id in task.needs]
 
 
 def _repair_steps(layout: Layout, files: Mapping[str, str], iteration: int) -> tuple[Progress, list[str]]:

@@ -142,11 +142,15 @@ def accept_review(
 ) -> SessionState:
     """After a reviewer: to be merged, or failed."""
     answer = result.answer or {}
+    if rescoped := scope_change(answer):
+        part = f"### Review Summary\nThe user asked for something else, so the work was not reviewed: {rescoped}"
+        state = _with_review(settings, state, task, part, qualified=False)
+        return _ask_for_other_task(settings, state, task, rescoped, now)
     if result.end is not TurnEnd.FINISHED or answer.get("status") != "completed":
         why = "; ".join(map(str, answer.get("blockers") or ())) or result.error or str(result.end)
-        return state.with_task_flow(task, waits_for_resume=True).with_stop(
-            f"the review of {task} produced no usable result: {why}"
-        )
+        reason = f"the review of {task} produced no usable result: {why}"
+        others = f"{state.flow.stop}; " if state.flow.stops and not state.flow.paused else ""
+        return state.with_task_flow(task, waits_for_resume=True).with_stop(others + reason)
     qualified = answer.get("verdict") == "Qualified"
     part = result.documents.get("review.md") or str(answer.get("feedback") or "")
     state = _with_review(settings, state, task, part, qualified)

@@ -223,10 +223,15 @@ def decide_approval(settings: SessionSettings, state: SessionState, now: float) 
     return Do((Promote(str(SessionKey(SessionWork.PROMOTE, iteration=number)), f"knowledge/{number}", message, found),))
 
 
-def stage(state: SessionState) -> Stage:
+def stage(settings: SessionSettings, state: SessionState) -> Stage:
     """How far the session has come, and whether it waits to be told if what was learned is kept."""
     waits = state.state is State.KNOWLEDGE_APPROVAL
-    return Stage(state.metadata.iteration, ASKED_FOR if waits else frozenset())
+    is_complete = state.state is State.COMPLETE and state.metadata.status == Status.COMPLETED
+    return Stage(
+        iteration=state.metadata.iteration,
+        wants=ASKED_FOR if waits else frozenset(),
+        is_complete=is_complete and not new_feedback(settings, state),
+    )
 
 
 def accept_signal(settings: SessionSettings, state: SessionState, signal: Signal) -> SessionState:
@@ -252,8 +257,10 @@ def accept_signal(settings: SessionSettings, state: SessionState, signal: Signal
 
 def mark_paused(state: SessionState, reason: str) -> SessionState:
     """The user paused the session: its list says where."""
-    if state.flow.paused or state.layout.is_classic:
+    if state.flow.paused:
         return state
+    if state.layout.is_classic:
+        return state.with_stop(reason, paused=True)
     active = [name for name in state.tasks if state.marker(name) in (Marker.WIP, Marker.PENDING)]
     for name in active or [name for name in (next_step(state),) if name in state.progress.items]:
         item = state.progress.items[name]
@@ -269,20 +276,22 @@ def decide_end(settings: SessionSettings, state: SessionState) -> Stop:
     if state.metadata.status == Status.COMPLETED and is_green:
         place = f", {settings.layout.review(review_number(state))}" if settings.layout.reviewer_adds_tasks else ""
         done = f"the session is complete: {count(count_tasks(state)['completed'], 'task')}{place}"
-        return Stop(Outcome.SUCCESS, "; ".join([done, *describe_deleted_tasks(state)]))
+        return Stop(Outcome.SUCCESS, "; ".join([done, *describe_removed_tasks(state)]))
     return Stop(Outcome.AWAITING_FEEDBACK, "; ".join(describe_unfinished(settings, state)))
 
 
-def describe_deleted_tasks(state: SessionState) -> list[str]:
-    """The tasks whose definition was deleted and that keep nothing from its end: the user should know."""
+def describe_removed_tasks(state: SessionState) -> list[str]:
+    """The tasks that the user deleted or cancelled and that keep nothing from its end: the user should know."""
     lines = []
     for name, task in state.tasks.items():
-        if not task.is_missing:
-            continue
-        if state.marker(name) is Marker.DONE:
+        marker = state.marker(name)
+        note = state.progress.items[name].note if marker is Marker.CANCELLED else ""
+        if task.is_missing and marker is Marker.DONE:
             lines.append(f"{name} stays done, though its definition was deleted")
-        elif state.marker(name) is Marker.CANCELLED and progress.DELETED in state.progress.items[name].note:
+        elif progress.DELETED in note:
             lines.append(f"{name} was not done: it was deleted while the session was stopped")
+        elif progress.BY_USER in note:
+            lines.append(f"{name} was not done: you cancelled it")
     return lines
 
 
@@ -322,6 +331,9 @@ def start_replanning(
         state = _carry_knowledge(settings, state, number)
     steps = [(name, Marker.TODO, "") for name in REPLANNING]
     listed = progress.new_progress(number, REPLANNING) if settings.layout.nested else state.progress
+    if not settings.layout.nested and state.metadata.status != Status.ABORTED:
+        # The iteration before waits for nothing any more.
+        listed = _with_row(settings, state, _ENDS[Status.COMPLETED]).progress
     listed = listed.with_section(progress.planning_title(number), steps)
     listed = listed.with_section(progress.implementation_title(number), _tasks_to_carry(settings, state))
     listed = listed.with_iteration_row(number, "Replanning", "0/0", ", ".join(sorted(batches)))
@@ -396,7 +408,7 @@ def describe_unfinished(settings: SessionSettings, state: SessionState) -> list[
     if state.flow.checked and not state.flow.passed:
         reasons.append("the checks of the session do not pass")
     if reasons:
-        return [*reasons, *describe_deleted_tasks(state)]
+        return [*reasons, *describe_removed_tasks(state)]
     if state.layout.reviewer_adds_tasks and state.state is State.COMPLETE:
         return [f"review {review_number(state)} found gaps that are left to you"]
     return ["the review found gaps"]

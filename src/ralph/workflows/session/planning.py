@@ -174,6 +174,12 @@ def read_guardrails(settings: SessionSettings, texts: Mapping[str, str]) -> Guar
     return parse_instructions(texts.get(path, ""), path)
 
 
+def usual_instructions(settings: SessionSettings) -> str:
+    """The instructions of a session for which nobody wrote any."""
+    layout = settings.layout
+    return render_instructions(settings.id, layout.root, is_parallel=not layout.shares_tree)
+
+
 def _skip_step(state: SessionState, step: str) -> SessionState:
     """A step that needs no turn: the plan exists, the limit of cycles is reached, or the step is unknown."""
     if step == PLANNING[0] and state.texts.get(state.layout.plan(1), "").strip():
@@ -189,7 +195,7 @@ def _file_plan(settings: SessionSettings, state: SessionState, documents: Mappin
     layout = settings.layout
     texts = {layout.plan(state.metadata.iteration): documents["plan.md"]}
     if layout.instructions_in(state.texts) not in state.texts:
-        texts[layout.instructions] = documents.get("instructions.md") or render_instructions(settings.id, layout.root)
+        texts[layout.instructions] = documents.get("instructions.md") or usual_instructions(settings)
     if isinstance(layout, ClassicLayout) and layout.task_list not in state.texts:
         texts[layout.task_list] = task_list.new_task_list()
     state = state.with_texts(texts)

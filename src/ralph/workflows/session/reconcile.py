@@ -5,8 +5,9 @@ from dataclasses import replace
 from ralph.core.errors import RalphError
 from ralph.documents.session import progress
 from ralph.documents.session.progress import FINAL_MARKERS, Marker
+from ralph.documents.session.tasks import Task
 from ralph.workflows.merge_rules import Queue
-from ralph.workflows.session.execution import unqueue_attempt
+from ralph.workflows.session.execution import reopen_task, unqueue_attempt
 from ralph.workflows.session.planning import read_guardrails
 from ralph.workflows.session.state import SessionSettings, SessionState, Step
 
@@ -23,7 +24,7 @@ def accept_edit(settings: SessionSettings, state: SessionState, path: str, conte
     if state.texts.get(path) == content:
         return state
     if settings.layout.is_engines(path, state.metadata.iteration):
-        return _restore(state, path, content)
+        return _accept_definition(settings, state, path, content) or _restore(state, path, content)
     state = replace(state, texts={**state.texts, path: content})
     if path != settings.layout.instructions_in(state.texts):
         return state
@@ -33,11 +34,38 @@ def accept_edit(settings: SessionSettings, state: SessionState, path: str, conte
         return state.with_notice(f"the instructions are ignored: {error.what}")
 
 
+def _accept_definition(settings: SessionSettings, state: SessionState, path: str, content: str) -> SessionState | None:
+    """The state after the file of a task that has not started was deleted, or is there again; None for all else.
+
+    A task without its file fails, as it does if the file is missing when the session starts.
+    """
+    layout, number = settings.layout, state.metadata.iteration
+    name = next((name for name in state.tasks if layout.task(number, name) == path), "")
+    if layout.shares_tree or not name:
+        return None
+    texts = {**state.texts, path: content}
+    if state.tasks[name].is_missing and content.strip():
+        try:
+            tasks = layout.read_tasks({path: content}, number)
+        except RalphError as error:
+            return state.with_notice(f"{path} is ignored: {error.what}")
+        state = replace(state, texts=texts, tasks={**state.tasks, name: tasks[name]})
+        return reopen_task(settings, state, name) if state.marker(name) is Marker.FAILED else state
+    is_started = state.flow_of(name).started or state.marker(name) not in (Marker.TODO, Marker.FAILED)
+    if content.strip() or is_started or state.tasks[name].is_missing:
+        return None
+    gone = Task(name, iteration=number, is_missing=True)
+    state = replace(state, texts=texts, tasks={**state.tasks, name: gone}).without_flow(name)
+    state = state.with_marker(name, Marker.FAILED, progress.MISSING)
+    return state.with_notice(f"{path} was deleted, so {name} fails: its definition is missing")
+
+
 def _restore(state: SessionState, path: str, content: str) -> SessionState:
     """Restore a document that only the engine may write. The store keeps a copy of the edit."""
     if path in state.texts:
         back = replace(state, written={**state.written, path: state.texts[path]})
-        return back.with_notice(f"{path} was changed while the session is running; Ralph reverted the change")
+        how = "changed" if content.strip() else "deleted or emptied"
+        return back.with_notice(f"{path} was {how} while the session is running; Ralph reverted the change")
     refused = state.with_notice(f"{path} is ignored while the session is running")
     if not state.layout.is_classic:
         return refused

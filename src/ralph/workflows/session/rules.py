@@ -122,7 +122,7 @@ class Session(SessionSettings):
 
     def decide(self, state: SessionState, now: float) -> Decision:
         """The work that should be under way. A session that cannot continue only finishes what it has begun."""
-        return replace(self._decide_step(state, now), stage=iterations.stage(state))
+        return replace(self._decide_step(state, now), stage=iterations.stage(self, state))
 
     def _decide_step(self, state: SessionState, now: float) -> Decision:
         if self.checks and not state.flow.baseline:
@@ -210,8 +210,8 @@ class Session(SessionSettings):
         """The state that waits for the user; None if the turn does not ask for that."""
         answer = event.result.answer or {}
         is_paused = event.result.end is TurnEnd.FINISHED and answer.get("status") == "paused"
-        # If the user asked an executor for another task, a planner changes that task. Parallel tasks continue.
-        can_pause = key.kind is not SessionWork.EXECUTE
+        # If the user asks for another task while one is done or reviewed, a planner changes it. Parallel tasks continue.
+        can_pause = key.kind not in (SessionWork.EXECUTE, SessionWork.REVIEW)
         asked = scope_change(event.result.answer) if can_pause else ""
         if not is_paused and not asked:
             return None

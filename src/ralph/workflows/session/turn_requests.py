@@ -7,12 +7,11 @@ from dataclasses import replace
 from ralph.core.prompt import Prompt
 from ralph.core.turns import INBOX, OUTBOX, TurnRequest
 from ralph.documents.session.layout import ClassicLayout
-from ralph.documents.session.plan import render_instructions
 from ralph.documents.session.progress import Marker
 from ralph.documents.session.repair import PLANNING
 from ralph.documents.session.reports import ReviewVerdict
 from ralph.workflows.session.iterations import review_number, reviews, whole_session_key
-from ralph.workflows.session.planning import FEEDBACK_DRIVEN, UPDATE, cycle_of
+from ralph.workflows.session.planning import FEEDBACK_DRIVEN, UPDATE, cycle_of, usual_instructions
 from ralph.workflows.session.prompts import build_session_prompt
 from ralph.workflows.session.state import READ_ONLY_WORKSPACE, SessionSettings, SessionState, Step, task_workspace
 from ralph.workflows.session.work_keys import SessionKey, SessionWork
@@ -314,7 +313,7 @@ def _find_instructions(settings: SessionSettings, state: SessionState) -> str:
     """The instructions of the session. Those that only have the usual limits tell a role nothing."""
     layout = settings.layout
     text = state.texts.get(layout.instructions_in(state.texts), "")
-    return "" if text == render_instructions(settings.id, layout.root) else text
+    return "" if text == usual_instructions(settings) else text
 
 
 def _form_values(

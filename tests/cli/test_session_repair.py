@@ -1,0 +1,104 @@
+"""`ralph session repair`, and what a resumed session says about changes that the user made by hand, in both layouts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import test_classic as classic
+import test_session as standard
+from test_loop import Project, project  # noqa: F401 - the fixture
+
+KEPT = "\n## Notes\nKeep this sentence.\n"
+
+
+def stopped(project: Project, layout: str) -> Path:  # noqa: F811
+    """The directory of a session that stopped before its first review."""
+    if layout == "classic":
+        assert classic.begin(project, once=["block-task-1"]).code == 9
+        return classic.home(project)
+    quick = standard.QUICK.format("")
+    done = standard.begin(project, "--land", "branch", blocked=["TASK_REVIEW"], instructions=quick)
+    assert done.code == 9, done.said
+    return standard.home(project)
+
+
+def resume(project: Project, layout: str, **script: Any) -> Any:  # noqa: F811
+    (classic.script if layout == "classic" else standard.write_script)(project, **script)
+    return project.ralph("session", "resume")
+
+
+@pytest.mark.parametrize("layout", ["standard", "classic"])
+def test_repair_removes_stray_lines_and_names_each(project: Project, layout: str) -> None:  # noqa: F811
+    session = stopped(project, layout)
+    place = session / "progress.md"
+    before = place.read_text()
+    [line] = [line for line in before.splitlines(keepends=True) if "] task-2" in line]
+    damaged = (
+        f"{line}<<<<<<< HEAD\nsome words\n- [ ] remember the milk\n{line}    about task-2\n=======\n>>>>>>> other\n"
+    )
+    place.write_text(before.replace(line, damaged) + KEPT)
+
+    damaged = place.read_text()
+    done = project.ralph("session", "repair", session.name, "--json").json["done"]
+    assert place.read_text() == before.replace(line, f"{line}    about task-2\n") + KEPT
+    first = damaged.splitlines().index(line.rstrip()) + 1
+    assert f'progress.md: removed line {first}, because a later line is about task-2 too: "{line.strip()}"' in done
+    assert f'progress.md: removed line {first + 1}, which is the mark of a merge conflict: "<<<<<<< HEAD"' in done
+    assert f'progress.md: removed line {first + 2}, which is about no step and no task: "some words"' in done
+    assert any("remember the milk" in one for one in done) and len(done) == 6
+    [copy] = session.glob("progress.md.*.bak")
+    assert copy.read_text() == damaged
+    assert project.ralph("session", "repair", session.name).out == "Nothing was wrong.\n"
+    assert resume(project, layout).code == 0
+    assert KEPT in place.read_text()
+
+
+def test_repair_keeps_the_values_of_metadata_with_a_stray_line(project: Project) -> None:  # noqa: F811
+    session = stopped(project, "standard")
+    texts = {}
+    for name in ("metadata.yaml", "iterations/1/metadata.yaml"):
+        place = session / name
+        texts[name] = place.read_text()
+        place.write_text(texts[name].replace("iteration: 1\n", "iteration: 1\n>>>>>>> ours\nwhat is this\n"))
+    said = project.ralph("session", "repair", session.name).out
+    for name, text in texts.items():
+        assert (session / name).read_text() == text
+        number = text.splitlines().index("iteration: 1") + 2
+        assert f'{name}: removed line {number}, which is not YAML: ">>>>>>> ours"' in said
+        assert f'{name}: removed line {number + 1}, which is not YAML: "what is this"' in said
+
+
+def test_repair_removes_merge_marks_from_the_tasks_of_a_classic_session(project: Project) -> None:  # noqa: F811
+    session = stopped(project, "classic")
+    place = session / "tasks.md"
+    before = place.read_text()
+    place.write_text(before.replace("- task-2", "<<<<<<< HEAD\n- task-2"))
+    assert "tasks.md: removed line " in project.ralph("session", "repair", session.name).out
+    assert place.read_text() == before
+
+
+@pytest.mark.parametrize("layout", ["standard", "classic"])
+def test_task_that_the_user_cancels_by_hand_is_confirmed_in_words(project: Project, layout: str) -> None:  # noqa: F811
+    session = stopped(project, layout)
+    place, last = session / "progress.md", "task-2" if layout == "classic" else "task-4"
+    place.write_text(place.read_text().replace(f"- [ ] {last}", f"- [C] {last}"))
+    done = resume(project, layout)
+    assert done.code == 0, done.said
+    assert f"note: {last} is cancelled, because you marked it [C] in progress.md\n" in done.out
+    assert f"{last} was not done: you cancelled it" in done.out.rpartition("══")[0].rpartition("Session")[2]
+    note = "Cancelled, by the user" if layout == "classic" else "cancelled by the user"
+    assert f"- [C] {last} ({note})" in place.read_text()
+    again = project.ralph("session", "resume")
+    assert "because you marked it" not in again.out, "it is said once"
+    assert project.ralph("session", "show", "--json").json["tasks_summary"]["cancelled"] == 1
+
+
+def test_tasks_that_need_a_cancelled_one_are_named(project: Project) -> None:  # noqa: F811
+    session = stopped(project, "standard")
+    place = session / "progress.md"
+    place.write_text(place.read_text().replace("- [ ] task-3", "- [C] task-3"))
+    done = resume(project, "standard")
+    assert (done.code, "blocked: task-4 (by task-3)" in done.out) == (7, True), done.said
+    assert "task-3 is cancelled, because you marked it [C] in progress.md; task-4 needs it and cannot start" in done.out
+    assert "task-3 was not done: you cancelled it" in done.out
+    assert "[C] task-3  Make c.txt · cancelled by the user" in project.ralph("session", "show").out
