@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from ralph.core.prompt import Place, PromptPart, fill_template, name_program, quote_text
 from ralph.core.signals import DatedSignal, Signal, SignalType
 from ralph.core.turns import INBOX
+from ralph.documents.session.values import render_timestamp
 
 GUIDANCE_FILE = "guidance.md"
 """The file of the inbox with every message in full, if the prompt has no room for all of them."""
@@ -99,7 +100,7 @@ def append_note(notes: str, received: DatedSignal) -> str:
     signal = received.signal
     whom = f" to {signal.target}" if signal.target else ""
     head = notes.rstrip() or "# Notes\n\nGuidance from the user. It holds until the session ends."
-    return f"{head}\n\n## {signal.type}{whom}, {_render_time(received.at)}\n\n{signal.message.strip()}\n"
+    return f"{head}\n\n## {signal.type}{whom}, {render_timestamp(received.at)}\n\n{signal.message.strip()}\n"
 
 
 def _render_new(template: str, listed: str, signals: Iterable[Signal], *, answers: bool) -> str:

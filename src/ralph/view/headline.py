@@ -32,7 +32,9 @@ def _choose(view: RunView, now: float) -> str:
         return _describe_end(view)
     if not view.seq:
         return "not started yet"
-    return _join(f"the engine stopped during {_current(view) or _progress(view) or 'its work'}", describe_checks(view))
+    current, progress = _current(view), _progress(view)
+    when = f"with {progress}" if progress and not current else f"during {current or 'its work'}"
+    return _join(f"the engine stopped {when}", describe_checks(view))
 
 
 def _describe_running(view: RunView) -> str:
@@ -77,10 +79,12 @@ def _progress(view: RunView) -> str:
 def _count_tasks(view: RunView) -> str:
     tasks = [task for task in view.tasks if task.state is not TaskState.CANCELLED]
     done = sum(task.state is TaskState.DONE for task in tasks)
-    failed = sum(task.state in (TaskState.FAILED, TaskState.BLOCKED) for task in tasks)
+    failed = sum(task.state is TaskState.FAILED for task in tasks)
+    blocked = sum(task.state is TaskState.BLOCKED for task in tasks)
     open_waves = [task.wave for task in tasks if task.wave and task.state in _OPEN]
     wave = f"wave {min(open_waves)} of {max(task.wave for task in tasks)}, " if open_waves else ""
-    return f"{wave}{done} of {count(len(tasks), 'task')} done" + (f", {failed} failed" if failed else "")
+    rest = [f", {failed} failed" if failed else "", f", {blocked} blocked" if blocked else ""]
+    return f"{wave}{done} of {count(len(tasks), 'task')} done{''.join(rest)}"
 
 
 _OPEN = (TaskState.PLANNED, TaskState.RETRY, TaskState.QUALIFIED)

@@ -169,7 +169,13 @@ def accept_knowledge(settings: SessionSettings, state: SessionState, result: Tur
             facts |= {"carried_from": carried} if carried is not None else {}
             texts[path] = with_front_matter(text, name, {**facts, "staged_at": stamp(now)})
     state = state.with_texts(texts).with_flow(asked_at=now, wish="", approved=False, items=())
-    return state.with_state(State.KNOWLEDGE_APPROVAL if staged_knowledge(settings, state) else State.COMPLETE)
+    staged = staged_knowledge(settings, state)
+    if not staged:
+        return state.with_state(State.COMPLETE)
+    minutes = state.guardrails.approval_minutes
+    if state.guardrails.approval == "signal" and minutes is not None:
+        state = state.with_notice(f"{_ask_for_approval(settings, staged)}; Ralph waits {minutes:g} minutes for it")
+    return state.with_state(State.KNOWLEDGE_APPROVAL)
 
 
 def accept_selection(settings: SessionSettings, state: SessionState, result: TurnResult) -> SessionState:
@@ -215,12 +221,17 @@ def decide_approval(settings: SessionSettings, state: SessionState, now: float) 
                 " so the next iteration decides about it"
             )
             return replace(end, reason=f"{end.reason}; {late}")
-        what, it = ("1 thing was", "it") if len(found) == 1 else (f"{len(found)} things were", "them")
-        how = f"`ralph session approve {settings.id}` keeps {it}, `ralph session skip {settings.id}` does not"
         left = [] if state.metadata.status == Status.COMPLETED else describe_unfinished(settings, state)
-        return Stop(Outcome.AWAITING_APPROVAL, "; ".join([*left, f"{what} learned: {how}"]))
+        return Stop(Outcome.AWAITING_APPROVAL, "; ".join([*left, _ask_for_approval(settings, found)]))
     message = f"docs: what session {settings.id} learned in iteration {number}"
     return Do((Promote(str(SessionKey(SessionWork.PROMOTE, iteration=number)), f"knowledge/{number}", message, found),))
+
+
+def _ask_for_approval(settings: SessionSettings, found: Mapping[str, str]) -> str:
+    """What was learned, and how the user says whether it is kept."""
+    what, it = ("1 thing was", "it") if len(found) == 1 else (f"{len(found)} things were", "them")
+    how = f"`ralph session approve {settings.id}` keeps {it}, `ralph session skip {settings.id}` does not"
+    return f"{what} learned: {how}"
 
 
 def stage(settings: SessionSettings, state: SessionState) -> Stage:

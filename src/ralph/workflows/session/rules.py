@@ -50,7 +50,7 @@ from ralph.workflows.session.state import (
     task_workspace,
     with_listed_tasks,
 )
-from ralph.workflows.session.task_changes import find_task_changes
+from ralph.workflows.session.task_changes import find_changes_while_stopped, find_task_changes
 from ralph.workflows.session.work_keys import OF_TASK, SessionKey, SessionWork
 
 BASELINE = SessionKey(SessionWork.BASELINE)
@@ -89,7 +89,7 @@ class Session(SessionSettings):
             guardrails=planning.read_guardrails(self, documents),
             flow=flow,
         )
-        return self._queue_tasks(reconcile.reconcile(self, with_listed_tasks(state)))
+        return self._queue_tasks(self._reconcile(with_listed_tasks(state)))
 
     def _load_from_files(self, documents: Mapping[str, str]) -> SessionState:
         """The session that its files describe, even if other tools wrote them. Missing files are added."""
@@ -111,8 +111,13 @@ class Session(SessionSettings):
             state = replace(
                 state, progress=progress.parse_progress(state.texts[path], self.layout.style), written=repaired
             )
-        state = reconcile.reconcile(self, planning.add_update_steps(with_listed_tasks(state)))
+        state = self._reconcile(planning.add_update_steps(with_listed_tasks(state)))
         return self._queue_tasks(iterations.infer_metadata(state))
+
+    def _reconcile(self, state: SessionState) -> SessionState:
+        """The state in line with its markers. The feed of the run gets what changed while no engine ran."""
+        after = reconcile.reconcile(self, state)
+        return replace(after, unreported=find_changes_while_stopped(state, after))
 
     def _queue_tasks(self, state: SessionState) -> SessionState:
         """The state that also asks for tasks that only became possible by what the user changed while no engine ran."""
@@ -156,8 +161,10 @@ class Session(SessionSettings):
             written[path] = metadata.render_metadata(after.metadata, state.texts.get(path, ""))
         notices = after.notices
         filed = {path: text for path, text in written.items() if text}
-        after = replace(after, texts={**after.texts, **filed} if filed else after.texts, written={}, notices=())
-        return Changes(after, written, notices=notices, tasks=find_task_changes(state, after))
+        tasks = (*state.unreported, *find_task_changes(state, after))
+        texts = {**after.texts, **filed} if filed else after.texts
+        after = replace(after, texts=texts, written={}, notices=(), unreported=())
+        return Changes(after, written, notices=notices, tasks=tasks)
 
     # Apply events
 

@@ -8,6 +8,7 @@ from typing import Any
 from ralph.core.checks import Check
 from ralph.core.codec import former_name, from_json, to_json
 from ralph.core.errors import RalphError, StateError
+from ralph.core.events import TaskChanged
 from ralph.documents.session.layout import Layout
 from ralph.documents.session.markdown import Page
 from ralph.documents.session.metadata import IterationMetadata, Metadata, State
@@ -120,6 +121,8 @@ class SessionState:
     """The documents that changed since the last commit."""
     notices: tuple[str, ...] = ()
     """Notices for the user since then."""
+    unreported: tuple[TaskChanged, ...] = ()
+    """Tasks that changed while no engine ran. The feed of the run gets them with the next event."""
     last_graph: TaskGraph | None = field(default=None, compare=False, repr=False)
     """The graph before the tasks in `touched` changed; None if it has to be built."""
     touched: frozenset[str] = field(default=frozenset(), compare=False, repr=False)

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from ralph.core.events import TaskChanged, TaskState
-from ralph.documents.session.progress import Marker
+from ralph.documents.session.progress import BY_USER, Marker
+from ralph.workflows.session.execution import MOST_REPLANS
 from ralph.workflows.session.state import SessionState, Step
 
 _FAILED_AT = {
@@ -29,27 +30,66 @@ def find_task_changes(before: SessionState, after: SessionState) -> tuple[TaskCh
     return tuple(sorted(changes, key=lambda change: change.state is TaskState.PLANNED and change.wave))
 
 
+def find_changes_while_stopped(before: SessionState, after: SessionState) -> tuple[TaskChanged, ...]:
+    """What became of tasks while no engine ran: definitions that are gone, what that blocks, and what the user cancelled."""
+    found = [
+        one
+        for one in find_task_changes(before, after)
+        if after.tasks[one.task].is_missing or one.state is TaskState.BLOCKED
+    ]
+    for name in after.tasks:
+        item = after.progress.items.get(name)
+        if not after.fault and item and item.marker is Marker.CANCELLED and BY_USER in item.note:
+            found.append(_build_change(before, after, name, TaskState.CANCELLED, item.note))
+    return tuple(found)
+
+
 def _find_states(before: SessionState, after: SessionState) -> Iterator[tuple[str, TaskState, str]]:
     """Each task that changed its state, with the new state and the reason."""
-    blocked_before = before.graph.blocked if before.tasks and not before.fault else {}
     for name in _find_touched(before, after):
-        task, marker, flow = after.tasks[name], after.marker(name), after.flow_of(name)
+        task = after.tasks[name]
         if name not in before.tasks:
             yield name, TaskState.PLANNED, f"after {', '.join(task.needs)}" if task.needs else ""
-            continue
-        was, step = before.marker(name), before.flow_of(name).step
-        if step is not Step.REST and _has_failed(before, after, name):
-            will_retry = before.flow_of(name).tries < after.guardrails.rework_attempts
-            # The output of checks that passed follows that of the first that failed.
-            why = flow.why.partition("\n$ ")[0]
-            yield name, TaskState.RETRY if will_retry else TaskState.FAILED, f"{_FAILED_AT[step]}: {why}"
-        elif step is Step.REVIEW and flow.step is Step.MERGE:
-            yield name, TaskState.QUALIFIED, ""
-        elif marker is not was and marker in _AT_MARKER:
-            yield name, _AT_MARKER[marker], after.progress.items[name].note if marker is not Marker.DONE else ""
-    for name, dead in after.graph.blocked.items():
+        elif found := _find_rescoped(before, after, name) or _find_state(before, after, name):
+            yield name, *found
+    blocked = after.graph.blocked
+    blocked_before = before.graph.blocked if before.tasks and not before.fault else {}
+    for name, dead in blocked.items():
         if name not in blocked_before and name in before.tasks:
             yield name, TaskState.BLOCKED, f"by {dead}"
+    for name in blocked_before:
+        if name not in blocked and name in after.tasks and after.marker(name) is Marker.TODO:
+            yield name, TaskState.PLANNED, "not blocked any more"
+
+
+def _find_rescoped(before: SessionState, after: SessionState, name: str) -> tuple[TaskState, str] | None:
+    """The new state of a task for which the user asked for something else, or that was planned again for that reason."""
+    old, new = before.flow_of(name), after.flow_of(name)
+    if new.rescoped and not old.rescoped:
+        if new.replans > MOST_REPLANS:
+            return TaskState.FAILED, f"not done: {new.why}"
+        return TaskState.RETRY, f"{new.why}; a planner changes the task"
+    return (TaskState.PLANNED, "planned again") if old.rescoped and not new.rescoped else None
+
+
+def _find_state(before: SessionState, after: SessionState, name: str) -> tuple[TaskState, str] | None:
+    """The new state of a task and the reason; None if it stays as it was."""
+    was, marker, step, flow = before.marker(name), after.marker(name), before.flow_of(name).step, after.flow_of(name)
+    note = after.progress.items[name].note if name in after.progress.items else ""
+    if marker is Marker.FAILED and after.tasks[name].is_missing:
+        return (TaskState.FAILED, note) if was is not marker else None
+    if step is not Step.REST and _has_failed(before, after, name):
+        will_retry = before.flow_of(name).tries < after.guardrails.rework_attempts and not flow.rescoped
+        # The output of checks that passed follows that of the first that failed.
+        why = flow.why.partition("\n$ ")[0]
+        return TaskState.RETRY if will_retry else TaskState.FAILED, f"{_FAILED_AT[step]}: {why}"
+    if step is Step.REVIEW and flow.step is Step.MERGE:
+        return TaskState.QUALIFIED, ""
+    if was is Marker.FAILED and marker is Marker.TODO:
+        return TaskState.PLANNED, "planned again"
+    if marker is not was and marker in _AT_MARKER:
+        return _AT_MARKER[marker], note if marker is not Marker.DONE else ""
+    return None
 
 
 def _has_failed(before: SessionState, after: SessionState, name: str) -> bool:
