@@ -402,7 +402,7 @@ class TestGuidanceStaysInForce:
         assert all(told("STEER", "Use httpx", prompt) for prompt in prompts)
         assert all(prompt.index("Use httpx") < prompt.index("# What to hand over") for prompt in prompts)
         notes = (home(project) / "notes.md").read_text()
-        assert re.search(r"^## STEER, \S+ \S+ UTC\n\nUse httpx$", notes, re.MULTILINE)
+        assert re.search(r"^## STEER, \d{4}-\d\d-\d\dT\S+(?:Z|[+-]\d\d:\d\d)\n\nUse httpx$", notes, re.MULTILINE)
         assert "fact" not in notes
 
 

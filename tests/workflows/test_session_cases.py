@@ -117,7 +117,7 @@ def test_what_a_role_cannot_do_is_asked_again_after_a_resume(status: str, outcom
     assert driver.state.metadata.status == "completed"
 
 
-@pytest.mark.parametrize("key", ["plan_plan_init_1", "plan_plan_breakdown_1", "review_task_1_1", "review_session_1_0"])
+@pytest.mark.parametrize("key", ["plan_plan_init_1", "plan_plan_breakdown_1", "review_session_1_0"])
 def test_another_task_than_was_asked_for_is_for_the_user_to_define(key: str) -> None:
     asked = {"status": "blocked", "blockers": ["STEER scope change: build B instead"]}
     driver = Steady(session(), **{key: {"answer": asked}})

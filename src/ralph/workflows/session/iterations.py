@@ -240,7 +240,7 @@ def stage(settings: SessionSettings, state: SessionState) -> Stage:
     is_complete = state.state is State.COMPLETE and state.metadata.status == Status.COMPLETED
     return Stage(
         iteration=state.metadata.iteration,
-        wants=ASKED_FOR if waits else frozenset(),
+        asks_for=ASKED_FOR if waits else frozenset(),
         is_complete=is_complete and not new_feedback(settings, state),
     )
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ralph.core.events import TaskChanged, TaskState
 from ralph.documents.session.progress import BY_USER, Marker
-from ralph.workflows.session.execution import MOST_REPLANS
+from ralph.workflows.session.execution import MAX_REPLANS
 from ralph.workflows.session.state import SessionState, Step
 
 _FAILED_AT = {
@@ -66,7 +66,7 @@ def _find_rescoped(before: SessionState, after: SessionState, name: str) -> tupl
     """The new state of a task for which the user asked for something else, or that was planned again for that reason."""
     old, new = before.flow_of(name), after.flow_of(name)
     if new.rescoped and not old.rescoped:
-        if new.replans > MOST_REPLANS:
+        if new.replans > MAX_REPLANS:
             return TaskState.FAILED, f"not done: {new.why}"
         return TaskState.RETRY, f"{new.why}; a planner changes the task"
     return (TaskState.PLANNED, "planned again") if old.rescoped and not new.rescoped else None
