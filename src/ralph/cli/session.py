@@ -330,7 +330,7 @@ def tree(session: str | None) -> int:
 @click.argument("session", shell_complete=complete_runs)
 @json_option
 def repair(session: str, as_json: bool) -> int:
-    """Repair the documents of SESSION from its other files. Ralph keeps a copy of what it changes."""
+    """Repair the documents of SESSION, and remove stray lines. Ralph keeps a copy of what it changes."""
     found = find_session(here(), session)
     done = repair_session(found)
     return print_result(
