@@ -58,7 +58,7 @@ def test_pause_message_is_shown_on_every_screen(project: Project, layout: str) -
     engine = project.start("session", "new", "Build the files", *words, "--agent-command", command, "--yes")
     eventually(lambda: any(entry["role"] == "executor" for entry in project.journal("turn.started")))
     assert project.ralph("signal", "pause", "until Jane has looked").code == 0
-    eventually(lambda: project.journal("signal.taken"))
+    eventually(lambda: project.journal("signal.accepted"))
     gate.touch()
     said, _ = engine.communicate(timeout=300)
     assert (engine.returncode, "Paused by signal: until Jane has looked" in said) == (7, True), said
@@ -184,7 +184,7 @@ def test_independent_task_starts_after_a_pause_in_a_task_that_is_deleted(project
     engine = start_held_at_gate(project, "--parallel", "1")
     eventually(lambda: executing(project, "task-1"))
     assert project.ralph("signal", "pause").code == 0
-    eventually(lambda: project.journal("signal.taken"))
+    eventually(lambda: project.journal("signal.accepted"))
     (project.home / "gate").touch()
     engine.communicate(timeout=300)
     assert engine.returncode == 7
@@ -237,7 +237,7 @@ def test_scope_change_during_a_review_has_a_planner_change_the_task(project: Pro
     engine = project.start("session", "new", "Build the files", "--agent-command", command, "--yes")
     eventually(lambda: any(entry["key"] == "review:task-1-1" for entry in project.journal("turn.started")))
     project.ralph("steer", "do not make a.txt, make z.txt", "--to", "reviewer")
-    eventually(lambda: project.journal("signal.taken"))
+    eventually(lambda: project.journal("signal.accepted"))
     gate.touch()
     said, _ = engine.communicate(timeout=300)
     assert engine.returncode == 0, said

@@ -143,7 +143,7 @@ def test_session_survives_every_kill_and_ends_as_the_documents_say(project: Proj
     # The STEER is for the executor of task-7 alone, so no other one may be at work.
     eventually(lambda: "- [x] task-5 " in progress.read_text())
     assert project.ralph("steer", "do not make task-7.txt, make z.txt", "--to", "executor").code == 0
-    eventually(lambda: project.journal("signal.taken"))
+    eventually(lambda: project.journal("signal.accepted"))
     session.kill()
     session.release("executor.task-7.1")
     session.start("resume")

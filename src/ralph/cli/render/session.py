@@ -108,7 +108,8 @@ def session_lines(
     facts = [f"Session {data.session_id}", f"iteration {data.iteration}", data.status.replace("_", " ")]
     facts += [data.state] if state.state is not State.COMPLETE else []
     lines = [" · ".join(facts), "", data.request.strip(), ""]
-    planning = [item for item in state.progress.items.values() if item.is_planning]
+    # Each iteration plans with the same steps, so the latest lines of all steps would hide those of earlier iterations.
+    planning = [item for _, item in state.progress.items_by_line() if item.is_planning]
     for number, steps in groupby(planning, lambda item: item.iteration or 1):
         listed = "  ".join(f"{MARKS[item.marker.value]} {item.id.removeprefix('plan-')}" for item in steps)
         lines.append(f"Planning {number}  {listed}")

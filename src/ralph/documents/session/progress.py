@@ -70,6 +70,8 @@ def read_marker(text: str) -> Marker | None:
 
 
 PLACEHOLDER = "[To be filled]"
+NO_NEW_TASKS = "[No new tasks]"
+"""What stands in the section of an iteration that adds no task. Earlier tasks stay in the section where they began."""
 MISSING = "Task definition missing"
 """The note of a task that failed because it has no definition."""
 DELETED = "deleted by the user"
@@ -81,7 +83,7 @@ BY_USER = "by the user"
 _LEAD = r"(?P<lead>\s*(?:[-*+]|\d{1,4}[.)])\s+)"
 _LIST = re.compile(r".*\bprogress\b.*|tasks\b.*")
 _KNOWN_ID = re.compile(r"(?:plan|task)-.+")
-_PLACEHOLDER = re.compile(r"\W*to be filled.*", re.IGNORECASE)
+_PLACEHOLDER = re.compile(r"\W*(?:to be filled|no new tasks).*", re.IGNORECASE)
 _FROM = re.compile(r"\bfrom attempt (\d{1,6})", re.IGNORECASE)
 _ATTEMPT = re.compile(r"\battempt\s+#?(\d{1,6})", re.IGNORECASE)
 _ITERATION = re.compile(r".*\(iteration (\d{1,6})\b.*")
@@ -257,6 +259,15 @@ class Progress:
             else:
                 added.append(self._line(id, marker, note))
         return progress._with_lines(section, added) if added else progress
+
+    def with_filled_section(self, title: str) -> "Progress":
+        """Say in a section that still waits for its tasks that it has none."""
+        page = Page(self.text)
+        section = _find_last_section(page, title)
+        for index in range(section.start + 1, section.end) if section else ():
+            if page.lines[index].strip() == PLACEHOLDER:
+                return self._with_text(page.replace_lines(index, index + 1, [NO_NEW_TASKS]))
+        return self
 
     def with_items(self, items: Iterable[tuple[str, Marker, str]]) -> "Progress":
         """Add lines behind those of their kind, or in a section of their own."""

@@ -305,7 +305,8 @@ class Session(SessionSettings):
         if planning.next_step(state):
             return state
         iteration = replace(state.iteration, planning_complete=True, planning_completed_at=stamp(now))
-        state = replace(state, iteration=iteration)
+        filled = state.progress.with_filled_section(progress.implementation_title(iteration.iteration))
+        state = replace(state, iteration=iteration, progress=filled)
         state = execution.reopen_failed_tasks(self, state) if state.state is State.REPLANNING else state
         return planning.keep_snapshot(self, state).with_state(State.BATCHING)
 
