@@ -11,7 +11,7 @@ import test_classic as classic
 import test_session as standard
 from test_loop import Project, eventually, project  # noqa: F401 - the fixture
 from test_session_files import CONTRACT, bangkok  # noqa: F401 - the fixture
-from test_session_repair import resume, stopped
+from test_session_repair import stopped
 from test_signals import yaml
 
 CLASSIC_CONTRACT = {"status", "session_id", "current_state", "last_action", "next_action", "summary"}
@@ -31,13 +31,19 @@ def test_signals_are_rejected_or_delivered_with_reason_and_local_time(project: P
     (signals / "inputs" / "typeless.yaml").write_text("message: hello\n")
     (signals / "inputs" / "painter.yaml").write_text("type: STEER\ntarget: Painter\nmessage: use red\n")
     (signals / "inputs" / "reviewer.yaml").write_text("type: INFO\ntarget: Reviewer\nmessage: be kind\n")
-    done = resume(project, layout)
-    assert done.code == 0, done.said
+    gate = project.home / "gate"
+    (classic.script if layout == "classic" else standard.write_script)(project, until=str(gate))
+    engine = project.start("session", "resume")
+    # A file without a type may still be written, so Ralph looks at it twice.
+    eventually(lambda: len(list((signals / "rejected").glob("*.yaml.reason"))) == 2)
+    gate.touch()
+    said, _ = engine.communicate(timeout=300)
+    assert engine.returncode == 0, said
 
     missing = "the signal has no `type:`; add one of STEER, INFO, PAUSE, RESUME, ABORT, APPROVE, SKIP"
     unknown = "there is no role 'painter' here; the roles are planner, questioner, executor, reviewer"
     for name, reason in (("typeless", missing), ("painter", unknown)):
-        assert f"signal {name}.yaml was rejected: {reason}" in done.out
+        assert f"signal {name}.yaml was rejected: {reason}" in said
         assert reason in (signals / "rejected" / f"{name}.yaml.reason").read_text()
         assert reason in project.ralph("signals").out
     assert not list((signals / "inputs").iterdir())

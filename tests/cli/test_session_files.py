@@ -77,6 +77,7 @@ def test_tasks_that_wait_for_a_slot_are_not_in_progress(project: Project) -> Non
     command = shlex.join([sys.executable, "-I", str(AGENT)])
     engine = project.start("session", "new", "Build", "--agent-command", command, "--yes", "--parallel", "1")
     eventually(lambda: any(entry["role"] == "executor" for entry in project.journal("turn.started")))
+    eventually(lambda: "[/] task-" in (home(project) / "progress.md").read_text())
     text = (home(project) / "progress.md").read_text()
     assert (text.count("[/] task-"), text.count("[ ] task-")) == (1, 3), text
     gate.touch()
