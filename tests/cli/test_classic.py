@@ -1,6 +1,7 @@
 """Classic sessions through the real command line, with an agent that plays every role; and the sessions of others."""
 
 import json
+import re
 import shlex
 import shutil
 import sys
@@ -130,7 +131,7 @@ def test_a_steer_reaches_every_later_turn_and_is_noted(project: Project) -> None
     prompts = [(project.turn(number) / "prompt.md").read_text() for number in later]
     assert len(prompts) > 1 and all(": Use httpx\n" in prompt for prompt in prompts)
     notes = (home(project) / "notes.md").read_text()
-    assert "## STEER, " in notes and notes.endswith(" UTC\n\nUse httpx\n")
+    assert re.search(r"^## STEER, \d{4}-\d\d-\d\dT\S+\n\nUse httpx\n\Z", notes, re.MULTILINE)
 
 
 def test_classic_session_in_a_worktree_lands_its_work(project: Project) -> None:  # noqa: F811

@@ -55,7 +55,7 @@ def _accept_definition(settings: SessionSettings, state: SessionState, path: str
     if content.strip() or is_started or state.tasks[name].is_missing:
         return None
     gone = Task(name, iteration=number, is_missing=True)
-    state = replace(state, texts=texts, tasks={**state.tasks, name: gone}).without_flow(name)
+    state = replace(state, texts=texts, tasks={**state.tasks, name: gone}).without_task_flow(name)
     state = state.with_marker(name, Marker.FAILED, progress.MISSING)
     return state.with_notice(f"{path} was deleted, so {name} fails: its definition is missing")
 
