@@ -126,8 +126,8 @@ class Stage:
             again = self.rules.load({**self.documents, **self.state.texts})
             assert again == self.state, "a restart forgets or invents something"
 
-    def says(self, words: str) -> None:
-        self.tell(SignalAccepted(Signal("s", SignalType.RESUME, words)))
+    def says(self, words: str, target: str = "") -> None:
+        self.tell(SignalAccepted(Signal("s", SignalType.RESUME, words, target=target)))
 
     def play(self, agent: Callable[["Stage", str], Turned], most: int = 200) -> Stop | None:
         """Have agents take turns until the run ends, or after so many."""

@@ -166,6 +166,25 @@ class TestCompletion:
         assert [one.text for one in world.state.guidance] == ["And one thing more"]
         assert world.state.outcome is None
 
+    def test_only_the_hat_that_a_message_is_for_reads_of_it_and_can_acknowledge_it(self) -> None:
+        world = stage()
+        world.says("Use tabs", target="critic")
+
+        def acknowledges(world: Stage, hat: str) -> Turned:
+            assert ("The user sent you a message (below)" in world.page) == (hat == "critic")
+            world.now += 1
+            turned = dutiful(world, hat)
+            return Turned((("human.guidance.ack", ""), *turned.events))
+
+        world.play(acknowledges, 2)
+        assert [hat for hat, _ in world.turns][-1] != "critic" and world.state.guidance
+        assert (
+            "the message from the user to critic is not acknowledged"
+            in world.rules.completion_blockers(world.state)[-1]
+        )
+        world.play(acknowledges, 3)
+        assert world.turns[-1][0] == "critic" and not world.state.guidance
+
     def test_the_checks_have_the_last_word_and_the_hat_gets_theirs(self) -> None:
         world = stage(checks=CHECK)
         world.play(dutiful, 6)

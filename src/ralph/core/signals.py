@@ -88,10 +88,7 @@ class Signal:
 
     def is_for(self, role: str, *, is_actor: bool = False) -> bool:
         """Whether a role is meant; `is_actor` says that it does the work itself."""
-        name = normalize_target(role)
-        if not self.target or self.target == name:
-            return True
-        return self.target in _ACTORS and (is_actor or name in _ACTORS)
+        return is_meant(self.target, role, is_actor=is_actor)
 
 
 @dataclass(frozen=True)
@@ -127,6 +124,14 @@ def normalize_target(target: str) -> str:
     name = re.sub(r"[-_\s]+", "-", target.strip().lower())
     name = re.sub(r"^ralph-(v\d+-)?", "", name)
     return "" if name in _EVERYBODY else name
+
+
+def is_meant(target: str, role: str, *, is_actor: bool) -> bool:
+    """Whether a normalized target means a role; `is_actor` says that the role does the work itself."""
+    name = normalize_target(role)
+    if not target or target == name:
+        return True
+    return target in _ACTORS and (is_actor or name in _ACTORS)
 
 
 def is_known(target: str, roles: Sequence[str]) -> bool:

@@ -91,7 +91,7 @@ def hat_prompt(
                 describe_last_events(state, hat, id),
                 "What this hat published before.",
             ),
-            _tag("notes", name_program(_describe_notes(state, gates)), "What was refused.", budget=NOTES),
+            _tag("notes", name_program(_describe_notes(state, id, gates)), "What was refused.", budget=NOTES),
             _tag("event-for-you", _describe_events(settings, state), "The event of this turn."),
         ]
     )
@@ -314,11 +314,12 @@ def _find_title(settings: HatsSettings, state: HatsState, payload: str) -> str:
     return f"Task {task.id} ({task.status}): {task.title}" if task else ""
 
 
-def _describe_notes(state: HatsState, gates: Sequence[str]) -> str:
+def _describe_notes(state: HatsState, hat: str, gates: Sequence[str]) -> str:
     guidance = "The user sent you a message (below). Follow it, then publish `human.guidance.ack` beside your event."
+    is_addressed = any(one.is_for(hat) for one in state.guidance)
     untold = (gate for gate in gates if not any(note.endswith(gate) for note in state.notes))
     notes = (*state.notes, *(f"the run cannot end yet: {gate}" for gate in untold))
-    return "\n".join([*(f"- {note}" for note in notes), *([guidance] if state.guidance else [])])
+    return "\n".join([*(f"- {note}" for note in notes), *([guidance] if is_addressed else [])])
 
 
 def _ready_tasks(run: str, settings: HatsSettings, state: HatsState) -> str:

@@ -72,8 +72,9 @@ class HatsContext:
         tasks = self.tasks(state)
         given_up = {task.id for task in tasks.by_id.values() if task.status == FAILED}
         reasons = gate_reasons(self.settings, state.gates, given_up)
-        if state.guidance:
-            reasons.append("the message from the user is not acknowledged (`ralph emit human.guidance.ack`)")
+        for target in dict.fromkeys(one.target for one in state.guidance):
+            whom = f" to {target}" if target else ""
+            reasons.append(f"the message from the user{whom} is not acknowledged (`ralph emit human.guidance.ack`)")
         if self.settings.tasks and (left := tasks.list_unfinished(self.run)):
             named = ", ".join(f"{task.id} ({task.title[:60]})" for task in left[:5])
             reasons.append(f"{count_are(len(left), 'task')} not closed: {named}")

@@ -134,7 +134,9 @@ class Hats(HatsContext):
             case WorkCommitted():
                 return self._changes(state, self._wake(_after_commit(state), now), now)
             case SignalAccepted(signal=signal) if signal.type in _GUIDING and signal.message:
-                after = replace(state, guidance=(*state.guidance, HatGuidance(signal.message, now)), not_before=0.0)
+                after = replace(
+                    state, guidance=(*state.guidance, HatGuidance(signal.message, now, signal.target)), not_before=0.0
+                )
                 message = "New guidance from the user. Decide which hat should act on it."
                 after = ask_coordinator(self, after, message) if state.rests else after
                 return self._changes(state, self._wake(after, now), now)

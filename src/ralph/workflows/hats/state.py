@@ -10,6 +10,7 @@ from ralph.core.errors import StateError
 from ralph.core.events import RunEnded, TurnEnded
 from ralph.core.limits import describe_cost
 from ralph.core.outcomes import Outcome
+from ralph.core.signals import is_meant
 from ralph.documents.agent.notes import parse_decisions
 from ralph.documents.agent.tasks import AgentTasks
 from ralph.documents.hats.definition import COORDINATOR, HatsSettings
@@ -73,6 +74,12 @@ class HatGuidance:
 
     text: str
     at: float
+    target: str = ""
+    """The hat that it is for; empty for all of them."""
+
+    def is_for(self, hat: str) -> bool:
+        """Whether a hat receives it."""
+        return is_meant(self.target, hat, is_actor=True)
 
 
 class HatStep(StrEnum):
@@ -235,12 +242,16 @@ class HatsState:
     def after_turn(
         self, ended: TurnEnded, *, acknowledged: bool, task: str = "", is_apart: bool = False
     ) -> "HatsState":
-        """The state after a turn. A turn can only acknowledge messages that came before it started.
+        """The state after a turn. A turn can only acknowledge messages to its hat that came before it started.
 
         `task` is the `task_id` of its event. A turn that is apart has its own copy of the tree, which says nothing about the
         tree of the run.
         """
-        unacknowledged = tuple(g for g in self.guidance if not acknowledged or g.at > ended.result.started_at)
+        unacknowledged = tuple(
+            one
+            for one in self.guidance
+            if not acknowledged or one.at > ended.result.started_at or not one.is_for(ended.role)
+        )
         turns = [(one.turn, one.change) for one in ended.earlier] + [(ended.turn, ended.result.change)]
         entries = [
             TurnChange(turn, ended.role, change.files, added=change.added, removed=change.removed, task=task)
