@@ -76,8 +76,6 @@ def test_a_large_task_arrives_whole(project: AgentProject, agent: str) -> None:
     request = project.model.requests[0]
     assert task[:30_000] in request.user_text, "the prompt has as much of it as there is room for"
     assert "all of it is in `.ralph/turn/inbox/task.md`" in request.user_text and "task.md" in request.inbox
-    [turn] = (project.run / "turns").iterdir()
-    assert (turn / "inbox" / "task.md").read_text().strip() == task
 
 
 def test_a_key_that_is_refused_ends_the_run(project: AgentProject, agent: str) -> None:

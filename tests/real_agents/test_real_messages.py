@@ -130,5 +130,5 @@ def test_a_steer_from_the_command_line_reaches_a_loop_in_the_middle_of_a_turn(
     assert loop.returncode == 0, (out, err)
     assert requests_with_message(project)[:2] == [False, True]
     [signal] = project.ralph("signals", "--json").json["signals"]
-    [taken] = signal["taken_in"]
-    assert (signal["type"], taken["means"], taken["turn"]) == ("STEER", "hook", 1), signal
+    [receipt] = signal["receipts"]
+    assert (signal["type"], receipt["means"], receipt["turn"]) == ("STEER", "hook", 1), signal
