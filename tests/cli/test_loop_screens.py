@@ -245,3 +245,13 @@ def test_the_status_line_leaves_room_for_what_a_terminal_prints_for_ctrl_c(
     long = RunView(checking=(ChecksRun("baseline", ("x" * 300,), 0.0),))
     view = LiveView(Renderer("a-run"), long, io.StringIO())
     assert len(view._now().plain) <= columns - len("^C^C")
+
+
+def test_the_reason_of_a_retry_is_printed_once(project: Project) -> None:  # noqa: F811
+    script = (
+        f"test -f {project.home}/again && touch done.txt && exit; touch {project.home}/again; echo no luck >&2; exit 3"
+    )
+    done = project.work(script)
+    assert done.code == 0, done.said
+    assert done.out.count("no luck") == 1, done.out
+    assert re.search(r"^  next try at \d\d:\d\d:\d\d$", done.out, re.MULTILINE), done.out

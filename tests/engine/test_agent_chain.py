@@ -148,7 +148,8 @@ class TestTheChain:
     def test_overload_that_does_not_end_is_given_up(self, tmp_path: Path) -> None:
         busy = Play(seconds=1.0, end=TurnEnd.OVERLOADED, error="529")
         sim = Simulation(tmp_path, lambda turn: busy)
-        assert sim.run().outcome is not Outcome.SUCCESS
+        stop = sim.run()
+        assert (stop.outcome, stop.reason) == (Outcome.AGENT_UNAVAILABLE, "the provider stays overloaded (529)")
         assert len(sim.processes) <= 30
 
 

@@ -106,6 +106,7 @@ TABLE: tuple[Row, ...] = (
         NextStep.RETRY,
         None,
     ),
+    ({"end": TurnEnd.OVERLOADED}, NextStep.SETTLED, TurnEnd.UNAVAILABLE),
     ({}, NextStep.SETTLED, None),
 )
 

@@ -256,12 +256,10 @@ class Jobs:
         return self.agents.pick_for(request, pending, self.ledger.list_unavailable(now), now)[0]
 
     async def _run_turn_later(self, request: TurnRequest, pending: PendingWork, until: float) -> ReturnedTurn:
-        """Wait until the next attempt, then run the turn. Only a wait for the provider's limit is not active time."""
-        limited = pending.last_ended is not None and pending.last_ended.result.end is TurnEnd.LIMITED
+        """Wait until the next attempt, then run the turn. Waiting is not active time."""
         self._waiting.add(request.key)
         try:
-            with contextlib.nullcontext() if limited else self.activity.working():
-                await self.ports.clock.sleep(until - self.ports.clock.now())
+            await self.ports.clock.sleep(until - self.ports.clock.now())
             while not self._take_slot(request, pending):
                 await self.ports.clock.sleep(POLL)
         finally:

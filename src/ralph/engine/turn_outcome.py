@@ -352,7 +352,15 @@ def _decide_next(returned: ReturnedTurn, result: TurnResult, situation: Situatio
     if retry:
         at, why = retry
         return TurnOutcome(NextStep.RETRY, result, now if is_rejected else at, why)
-    return TurnOutcome(NextStep.SETTLED, result)
+    return TurnOutcome(NextStep.SETTLED, _give_up_overloaded(result))
+
+
+def _give_up_overloaded(result: TurnResult) -> TurnResult:
+    """The last result of an agent. If its provider is still overloaded, the user decides how much longer to wait."""
+    if result.end is not TurnEnd.OVERLOADED:
+        return result
+    what = "the provider stays overloaded"
+    return replace(result, end=TurnEnd.UNAVAILABLE, error=f"{what} ({result.error})" if result.error else what)
 
 
 def is_steered(result: TurnResult, work: PendingWork, missed_messages: tuple[str, ...]) -> bool:

@@ -163,7 +163,8 @@ def turn_ended_lines(entry: TurnEnded) -> list[str]:
         more = f" and {len(result.left) - 8} more" if len(result.left) > 8 else ""
         lines.append(f"  ignored (not the turn's to write, or too large): {', '.join(result.left[:8])}{more}")
     if entry.retry_at is not None and result.end not in (TurnEnd.INTERRUPTED, TurnEnd.STEERED):
-        lines.append(f"  next try at {clock_time(entry.retry_at)}: {entry.retry_reason}")
+        reason = f": {entry.retry_reason}" if entry.retry_reason != result.error else ""
+        lines.append(f"  next try at {clock_time(entry.retry_at)}{reason}")
     if not entry.is_iteration or entry.retry_at is not None:
         return lines
     change = result.change
