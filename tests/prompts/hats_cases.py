@@ -11,7 +11,7 @@ from ralph.core.checks import Check
 from ralph.core.events import MergeEnded, MergeResult
 from ralph.core.signals import SignalType
 from ralph.core.turns import FileStat, TurnRequest
-from ralph.documents.guidance import LISTEN
+from ralph.documents.guidance import POLL_FOR_MESSAGES
 from ralph.documents.hats.definition import Hat, HatsSettings, find_work_source
 from ralph.documents.hats.reading import build_settings as run_settings
 from ralph.documents.hats.reading import merge_layers, read_layer, split_layer
@@ -123,7 +123,7 @@ def cases() -> Iterator[Case]:
     told = with_messages(request, (SignalType.STEER, LOGGING))
     yield case("builder-steered", replace(request, prompt=told))
     continued = after_steer(request, LOGGING, FileStat("cli.py", 14, 2))
-    yield case("builder-continued", replace(request, prompt=continued.with_parts(LISTEN)))
+    yield case("builder-continued", replace(request, prompt=continued.with_parts(POLL_FOR_MESSAGES)))
     alone = HatsSettings()
     yield case(
         "alone", ask(replace(start, queue=(QueuedEvent(1, "task.start", OBJECTIVE),)), "ralph", rules(alone)), alone

@@ -12,7 +12,7 @@ from ralph.core.prompt import build_prompt, fill_parts
 from ralph.core.signals import SignalType
 from ralph.core.turns import OUTBOX, Change, EarlierTurn, FileStat, TurnEnd, TurnRequest, TurnResult
 from ralph.documents.contracts import build_repair_prompt, describe_earlier_turns, with_rejection
-from ralph.documents.guidance import LISTEN
+from ralph.documents.guidance import POLL_FOR_MESSAGES
 from ralph.store.settings import load_prompt
 from ralph.workflows.loop.prompt import NAMES
 from ralph.workflows.loop.rules import Loop
@@ -205,7 +205,7 @@ def cases() -> Iterator[Case]:
     told["failed-before"] = request.prompt.with_parts(
         describe_earlier_turns((EarlierTurn(7, TurnEnd.INTERRUPTED, Change("sha", 1, stats=(CART,))),), request)
     )
-    told["without-hooks"] = request.prompt.with_parts(LISTEN)
+    told["without-hooks"] = request.prompt.with_parts(POLL_FOR_MESSAGES)
     told["in-a-directory"] = request.prompt.with_parts(describe_directory("packages/cart"))
     for name, prompt in told.items():
         yield Case(f"loop/further-iteration-{name}", prompt, inbox_of(request), PATHS, FRAME)

@@ -11,7 +11,7 @@ from ralph.core.check_output import fence
 from ralph.core.signals import SignalType
 from ralph.core.turns import OUTBOX, FileStat, TurnRequest
 from ralph.documents.contracts import build_repair_prompt, with_rejection
-from ralph.documents.guidance import LISTEN
+from ralph.documents.guidance import POLL_FOR_MESSAGES
 from ralph.store.settings import load_prompt
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "workflows"))
@@ -72,7 +72,7 @@ def _repaired(name: str, request: TurnRequest, errors: tuple[str, ...]) -> Itera
     """The turn that only repairs an answer, and the next whole turn if that did not help."""
     repair = build_repair_prompt(load_prompt("repair", NOWHERE), request, errors)
     yield Case(f"{name}-repair", repair, inbox_of(request), PATHS, FRAME)
-    again = with_rejection(request.prompt, errors).with_parts(LISTEN)
+    again = with_rejection(request.prompt, errors).with_parts(POLL_FOR_MESSAGES)
     yield Case(f"{name}-after-repair", again, inbox_of(request), PATHS, FRAME)
 
 

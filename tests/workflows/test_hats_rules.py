@@ -328,7 +328,7 @@ class TestIntake:
     def test_the_user_is_told_of_events_that_no_hat_receives(self) -> None:
         world = stage(topics={"tasks.ready": Topic(requires=("task_id",))})
         told = lines(("tasks.ready", "no id"), ("LOOP_COMPLETE", ""), ("tasks.ready", "task_id: 7"))
-        changes = world.rules.accept(world.state, DocumentEdited(world.rules.emitted_path, told), world.now)
+        changes = world.rules.accept(world.state, DocumentEdited(world.rules.user_events_path, told), world.now)
         assert [event.payload for event in changes.state.queue[1:]] == ["task_id: 7"]
         assert changes.notices[0] == "not taken: `tasks.ready` lacks task_id in its payload"
         assert "`LOOP_COMPLETE`" in changes.notices[1]
@@ -339,7 +339,7 @@ class TestIntake:
 
     def test_an_event_of_the_user_joins_the_queue_once(self) -> None:
         world = stage()
-        path = world.rules.emitted_path
+        path = world.rules.user_events_path
         one = lines(("review.ready", "by hand"), ("review.passed", ""), ("LOOP_COMPLETE", ""))
         world.tell(DocumentEdited(path, one + '{"topic": "half'))
         world.tell(DocumentEdited(path, one + lines(("build.blocked", "look"))))
@@ -500,7 +500,7 @@ class TestPersistent:
         assert (world.state.phase, world.state.outcome, world.topics[-1]) == ("rest", None, "LOOP_COMPLETE")
         assert world.commits == [4]
         assert [told for told in world.notices if "the run waits for more" in told] == world.notices[-1:]
-        world.tell(DocumentEdited(world.rules.emitted_path, lines(("queue.advance", "one more thing"))))
+        world.tell(DocumentEdited(world.rules.user_events_path, lines(("queue.advance", "one more thing"))))
         world.play(dutiful, 8)
         assert [who for who, _ in world.turns][4:] == ["planner", "builder", "critic", "finalizer"]
         assert world.state.phase == "rest"
@@ -512,7 +512,7 @@ class TestPersistent:
         hats = tuple(replace(one, default_publishes="review.passed") if one.id == "critic" else one for one in HATS)
         world = stage(persistent=True, hats=hats)
         world.play(dutiful, 4)
-        world.tell(DocumentEdited(world.rules.emitted_path, lines(("queue.advance", "one more thing"))))
+        world.tell(DocumentEdited(world.rules.user_events_path, lines(("queue.advance", "one more thing"))))
         world.play(lambda world, hat: Turned() if hat == "critic" else dutiful(world, hat), 8)
         assert world.turns[-1] == ("finalizer", "review.passed")
         assert "critic has not published `review.passed`" in world.state.notes[0]
@@ -582,7 +582,7 @@ class TestStale:
         world.play(mute)
         ended = json.dumps({**json.loads(world.documents[world.rules.state_path]), "ended": True})
         state = world.rules.load({world.rules.state_path: ended})
-        assert (state.phase, state.still, state.outcome) == ("act", 0, None)
+        assert (state.phase, state.unchanged_turns, state.outcome) == ("act", 0, None)
         assert state.queue == world.state.queue
 
 

@@ -263,20 +263,20 @@ class AdapterContract:
         assert dict(os.environ) == before, "it changes the environment of Ralph"
 
     def test_a_success_is_reported_once_and_last(self, success: Path) -> None:
-        events, account = self._play(success)
+        events, summary = self._play(success)
         ends = [event for event in events if event.kind is EventKind.RESULT]
-        assert account.failure is None, f"a failure is reported ({account.failure}): {account.error}"
+        assert summary.failure is None, f"a failure is reported ({summary.failure}): {summary.error}"
         assert not any(event.is_error for event in ends), "the end is reported as an error"
         if self.adapter.announces_end:
             assert len(ends) == 1, f"the end is reported {len(ends)} times"
             assert events[-1].kind is EventKind.RESULT, f"after the end comes {events[-1]}"
 
     def test_it_reports_what_its_abilities_say(self, success: Path) -> None:
-        _, account = self._play(success)
+        _, summary = self._play(success)
         can = self.adapter.abilities
-        assert bool(account.session) == can.session, f"session is {can.session}; the conversation: {account.session!r}"
-        assert bool(account.usage.tokens) == can.tokens, f"tokens is {can.tokens}; used were {account.usage}"
-        assert account.usage.cost is not None or not can.cost, f"cost is True; used were {account.usage}"
+        assert bool(summary.session) == can.session, f"session is {can.session}; the conversation: {summary.session!r}"
+        assert bool(summary.usage.tokens) == can.tokens, f"tokens is {can.tokens}; used were {summary.usage}"
+        assert summary.usage.cost is not None or not can.cost, f"cost is True; used were {summary.usage}"
 
     def test_tokens_are_counted_once(self, success: Path) -> None:
         if success.stem in self.tokens:
@@ -285,12 +285,12 @@ class AdapterContract:
             assert reported == tuple(expected), f"in and out are counted as {reported}, and were {expected}"
 
     def test_a_failure_is_reported(self, failing: Path) -> None:
-        _, account = self._play(failing)
+        _, summary = self._play(failing)
         wanted, stderr = FAILURES.get(_suffix(failing)), failing.with_suffix("") / "stderr"
-        reported, error = account.failure, account.error
+        reported, error = summary.failure, summary.error
         if reported is None and stderr.exists():
             reported, error = self.adapter.failure(1, stderr.read_text(errors="replace")) or (None, "")
-        assert not account.finished, "a failed turn is reported as a success"
+        assert not summary.finished, "a failed turn is reported as a success"
         assert reported is not None, "no failure is reported"
         assert wanted in (None, reported), f"the failure is {wanted}, and reported as {reported}"
         assert error.strip(), "the failure has no message"
@@ -386,13 +386,13 @@ class AdapterContract:
 
     def _play(self, stream: Path, lines: Iterable[bytes] | None = None) -> tuple[list[AgentEvent], OutputSummary]:
         """The events of a new reader for a recorded turn, or for other lines. Each of them must be valid."""
-        reader, account, events = self._reader(stream), OutputSummary(), []
+        reader, summary, events = self._reader(stream), OutputSummary(), []
         for line in _lines(stream) if lines is None else lines:
             for event in reader.read(line):
                 _check_event(event)
                 events.append(event)
-                account.take(event)
-        return events, account
+                summary.take(event)
+        return events, summary
 
     def _last_line(self, stream: Path) -> int:
         """The index of the line that ends a turn; of the last line if none does."""

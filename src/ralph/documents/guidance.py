@@ -26,7 +26,7 @@ _ANSWER = (
 )
 _NO_STEER = "RESUME says how to continue. INFO and the text of a PAUSE need no action."
 _CUT = f"(cut here; the whole message is in `{INBOX}/{GUIDANCE_FILE}`)"
-LISTEN = PromptPart(
+POLL_FOR_MESSAGES = PromptPart(
     name="listen",
     text=name_program(
         "The user may send you messages while you work. Run `ralph tools signals` at the start, between steps and before you"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ralph.store.questions import QuestionFiles
 
-EMITTED = "emitted.jsonl"
+USER_EVENTS = "emitted.jsonl"
 """The file of a run with the events of the user."""
 _FOR_GOOD = ("success", "aborted")
 """Outcomes of runs that cannot be resumed."""
@@ -61,7 +61,7 @@ def find_publish_rules(path: str) -> object:
     if rules_of_turn and os.path.realpath(path) == os.path.realpath(events_of_turn):
         return load_json(rules_of_turn)
     directory, name = os.path.split(path)
-    if name != EMITTED:
+    if name != USER_EVENTS:
         return None
     # Only users get here, so slow imports are acceptable.
     from ralph.core.codec import from_plain
@@ -114,7 +114,7 @@ def _user_events_file(run: str, run_dir: str) -> str:
     outcome = files.value_in(state, "outcome")
     if outcome in _FOR_GOOD and files.value_in(state, "ended"):
         raise ToolError(f"run {run} is over ({outcome}): no hat would receive it", "start another with `ralph run`")
-    return os.path.join(run_dir, EMITTED)
+    return os.path.join(run_dir, USER_EVENTS)
 
 
 EMIT = Command(

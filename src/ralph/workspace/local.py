@@ -26,7 +26,7 @@ from ralph.core.turns import OUTBOX, AgentEvent, Turn, TurnEnd, TurnResult
 from ralph.documents import contracts
 from ralph.documents.agent.events import NO_PUBLISHING, PUBLISH_RULES_VARIABLE
 from ralph.documents.contracts import build_repair_prompt, describe_earlier_turns, with_rejection
-from ralph.documents.guidance import LISTEN
+from ralph.documents.guidance import POLL_FOR_MESSAGES
 from ralph.documents.hats.definition import COORDINATOR
 from ralph.documents.run_record import RunRecord
 from ralph.engine.turn_outcome import classify_end
@@ -109,34 +109,34 @@ class LocalTurns:
             ended = JobExit("interrupted", started_at, seen_at, error="its keeper died with it")
         finished = self.isolation.finish_turn(directory, self.environment, agent) if self.isolation else []
         notices = [*planted, *finished]
-        account = tail.finish() if ended.has_output("stdout") else tail.account
+        summary = tail.finish() if ended.has_output("stdout") else tail.summary
         self.files.collect_outbox(directory)
         handed, left = read_outbox(directory / "outbox", turn.request)
-        answer, errors = self._read_answer(turn, directory, account.text, handed)
-        end = _classify_exit(agent, ended, account, _read_end(directory / "stderr"))
+        answer, errors = self._read_answer(turn, directory, summary.text, handed)
+        end = _classify_exit(agent, ended, summary, _read_end(directory / "stderr"))
         error = ""
         if end is not TurnEnd.FINISHED:
-            error = _add_advice(self._describe_error(ended, account, directory), end, agent)
+            error = _add_advice(self._describe_error(ended, summary, directory), end, agent)
         return TurnResult(
             end=end,
             started_at=ended.started_at,
             ended_at=ended.ended_at,
             code=ended.code,
             signal=ended.signal,
-            usage=account.usage,
-            text=account.text,
+            usage=summary.usage,
+            text=summary.text,
             error=error,
             answer=answer,
             answer_errors=errors,
-            resets_at=account.resets_at,
+            resets_at=summary.resets_at,
             survivors=ended.survivors,
-            agent_session=account.session,
-            denied=tuple(account.denied),
+            agent_session=summary.session,
+            denied=tuple(summary.denied),
             left=left,
             documents=handed,
             received=tail.poll_received(),
-            quota=account.quota,
-            warnings=(*account.warnings, *notices, *((_NO_COMMAND,) if account.missed_command else ())),
+            quota=summary.quota,
+            warnings=(*summary.warnings, *notices, *((_NO_COMMAND,) if summary.missed_command else ())),
         )
 
     def _move_planted(self, directory: Path) -> list[str]:
@@ -258,7 +258,7 @@ class LocalTurns:
     def _build_prompt(self, turn: Turn, *, has_documents: bool = False) -> Prompt:
         """The whole prompt: the request, the messages of the user, and how the agent receives more of them."""
         agent = self.agents[turn.agent]
-        listens = agent.abilities.commands and not agent.can_receive_messages(self._build_call(turn))
+        must_poll = agent.abilities.commands and not agent.can_receive_messages(self._build_call(turn))
         prompt = self._choose_prompt(turn).with_parts(
             describe_directory(self.record.directory),
             PromptPart("messages", turn.guidance, "What the user said.", Place.MESSAGES),
@@ -268,8 +268,8 @@ class LocalTurns:
             if turn.earlier:
                 part = describe_earlier_turns(turn.earlier, turn.request, has_documents=has_documents)
                 prompt = prompt.with_parts(part)
-        if listens:
-            prompt = prompt.with_parts(LISTEN)
+        if must_poll:
+            prompt = prompt.with_parts(POLL_FOR_MESSAGES)
         if not agent.refuses_variables:
             return prompt
         program = shlex.quote(str(write_launcher(self.run_dir)))
@@ -348,13 +348,13 @@ class LocalTurns:
             **self._hat_variables(turn.request.role),
         }
 
-    def _describe_error(self, ended: JobExit, account: OutputSummary, directory: Path) -> str:
+    def _describe_error(self, ended: JobExit, summary: OutputSummary, directory: Path) -> str:
         how = f"killed by signal {ended.signal}" if ended.signal else f"exit code {ended.code}"
         if ended.reason != "exit":
             how = {"idle": "no output for too long", "wall": "ran too long"}.get(ended.reason, ended.reason)
         elif ended.code == 0:
             how = "the agent stopped without saying that it had finished"
-        detail = account.error or ended.error or _read_end(directory / "stderr")
+        detail = summary.error or ended.error or _read_end(directory / "stderr")
         return f"{how}: {detail}" if detail else how
 
     def _read_answer(
@@ -401,22 +401,22 @@ def describe_directory(directory: str) -> PromptPart:
     )
 
 
-def _classify_exit(agent: Adapter, ended: JobExit, account: OutputSummary, stderr: str) -> TurnEnd:
+def _classify_exit(agent: Adapter, ended: JobExit, summary: OutputSummary, stderr: str) -> TurnEnd:
     """How the turn ended. If the output does not contain the reason of a failure, the exit code and `stderr` may."""
     classify = partial(
         classify_end,
         reason=ended.reason,
         code=ended.code,
-        said_finished=account.finished,
+        said_finished=summary.finished,
         announces_end=agent.announces_end,
     )
-    end = classify(failure=account.failure)
-    if end is TurnEnd.IDLE and account.limit_waited_for:
-        account.error = f"it waited for the end of a limit: {account.limit_waited_for}"
+    end = classify(failure=summary.failure)
+    if end is TurnEnd.IDLE and summary.limit_waited_for:
+        summary.error = f"it waited for the end of a limit: {summary.limit_waited_for}"
         return TurnEnd.LIMITED
-    if end is TurnEnd.FAILED and account.failure is None and (found := agent.failure(ended.code, stderr)):
-        account.failure, account.error = found[0], account.error or found[1]
-        end = classify(failure=account.failure)
+    if end is TurnEnd.FAILED and summary.failure is None and (found := agent.failure(ended.code, stderr)):
+        summary.failure, summary.error = found[0], summary.error or found[1]
+        end = classify(failure=summary.failure)
     return end
 
 

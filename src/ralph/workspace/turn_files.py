@@ -337,7 +337,7 @@ class OutputTail:
         self._rest = b""
         self._log = EventLog(directory / "events.jsonl")
         self._received: list[str] = []
-        self.account = OutputSummary()
+        self.summary = OutputSummary()
 
     def poll(self) -> None:
         """Read what was added since the last time."""
@@ -376,7 +376,7 @@ class OutputTail:
             self._read_line(self._rest)
             self._rest = b""
         self._log.flush()
-        return self.account
+        return self.summary
 
     def _split_lines(self, chunk: bytes) -> None:
         *lines, self._rest = (self._rest + chunk).split(b"\n")
@@ -391,6 +391,6 @@ class OutputTail:
             self._handle(event)
 
     def _handle(self, event: AgentEvent) -> None:
-        self.account.take(event)
+        self.summary.take(event)
         self._log.append(event)
         self._watch(event)

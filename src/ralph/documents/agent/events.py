@@ -123,11 +123,11 @@ def find_publish_fault(rules: object, topic: str, payload: str) -> str:
     if topic.startswith("human."):
         return f"`{topic}` is reserved: only the user may publish it"
     if isinstance(gates, dict) and topic in gates:
-        keepers = ", ".join(gates[topic])
-        if not keepers:
+        allowed = ", ".join(gates[topic])
+        if not allowed:
             return f"no hat may publish `{topic}`: none lists it in `publishes`"
-        lists = "" if keepers == "ralph" else ", which lists it in `publishes`"
-        return f"`{topic}` counts only from {keepers}{lists}"
+        lists = "" if allowed == "ralph" else ", which lists it in `publishes`"
+        return f"`{topic}` counts only from {allowed}{lists}"
     if known.get("strict") and isinstance(own, list) and not any(topic_matches(one, topic) for one in own):
         return f"`{topic}` is not yours to publish"
     wanted = requires.get(topic, ()) if isinstance(requires, dict) else ()

@@ -132,7 +132,7 @@ class HatsSettings:
         named = tuple(hat.id for hat in self.hats if topic in hat.publishes)
         return named or tuple(hat.id for hat in self.hats if any(topic_matches(one, topic) for one in hat.publishes))
 
-    def gatekeepers(self, topic: str) -> tuple[str, ...] | None:
+    def allowed_publishers(self, topic: str) -> tuple[str, ...] | None:
         """Who may publish a required, completion or cancellation topic; None if every hat may.
 
         These topics belong to the hats that list them. The completion topic belongs to the coordinator if no hat lists
@@ -152,11 +152,11 @@ class HatsSettings:
         hat = self.hat(publisher)
         gates = {}
         for topic in dict.fromkeys((self.completion, self.cancellation, *self.required)):
-            keepers = self.gatekeepers(topic)
+            allowed = self.allowed_publishers(topic)
             if publisher == USER and topic in (self.completion, self.cancellation):
-                keepers = keepers or (COORDINATOR,)
-            if topic and keepers is not None and publisher not in keepers:
-                gates[topic] = list(keepers)
+                allowed = allowed or (COORDINATOR,)
+            if topic and allowed is not None and publisher not in allowed:
+                gates[topic] = list(allowed)
         return {
             "own": list(hat.publishes) if hat else None,
             "strict": bool(hat) and self.enforce_scope,

@@ -138,8 +138,8 @@ def update_gates(
     for required in touched:
         gate = gates.get(required, Gate())
         if topic == required:
-            keepers = settings.gatekeepers(topic)
-            if not default and (keepers is None or source in keepers):
+            allowed = settings.allowed_publishers(topic)
+            if not default and (allowed is None or source in allowed):
                 after[required] = _passed_gate(gate, task)
         elif topic not in settings.required:
             after[required] = replace(gate, stale={**_without(gate.stale, ""), task: topic})
@@ -153,7 +153,7 @@ def gate_reasons(settings: HatsSettings, gates: Mapping[str, Gate], given_up: Co
         gate = gates.get(topic, Gate())
         stale = {task: later for task, later in gate.stale.items() if task not in given_up}
         if not gate.passed:
-            owners = " or ".join(settings.gatekeepers(topic) or ())
+            owners = " or ".join(settings.allowed_publishers(topic) or ())
             missing = f"{owners} has not published" if owners else "no hat has published"
             reasons.append(f"{missing} `{topic}` in this run")
         elif stale:

@@ -31,11 +31,11 @@ def hat_prompt(
     state: HatsState,
     hat: Hat | None,
     now: float,
-    gates: Sequence[str] = (),
+    blockers: Sequence[str] = (),
 ) -> Prompt:
     """The whole page: the frame, what holds for the run, what holds for the hat, and what has changed.
 
-    `gates` is what keeps the run from being done, for the coordinator.
+    `blockers` is what keeps the run from being done, for the coordinator.
     """
     guardrails = "\n".join(f"{n}. {rule}" for n, rule in enumerate(settings.guardrails, 1))
     whose = _describe_hat(settings, hat) if hat else _describe_coordinator(settings)
@@ -91,7 +91,7 @@ def hat_prompt(
                 describe_last_events(state, hat, id),
                 "What this hat published before.",
             ),
-            _tag("notes", name_program(_describe_notes(state, id, gates)), "What was refused.", budget=NOTES),
+            _tag("notes", name_program(_describe_notes(state, id, blockers)), "What was refused.", budget=NOTES),
             _tag("event-for-you", _describe_events(settings, state), "The event of this turn."),
         ]
     )
@@ -262,7 +262,7 @@ def _describe_trigger(settings: HatsSettings, topic: str) -> str:
 
 def _describe_completion(settings: HatsSettings) -> str:
     """Who says that all is done; the coordinator only if no hat lists the promise."""
-    owners = settings.gatekeepers(settings.completion) or (COORDINATOR,)
+    owners = settings.allowed_publishers(settings.completion) or (COORDINATOR,)
     if COORDINATOR in owners:
         return f"When all of the objective is done and every required event was published, publish `{settings.completion}`."
     claims = [topic for topic, rule in settings.topics.items() if rule.evidence]
@@ -314,11 +314,11 @@ def _find_title(settings: HatsSettings, state: HatsState, payload: str) -> str:
     return f"Task {task.id} ({task.status}): {task.title}" if task else ""
 
 
-def _describe_notes(state: HatsState, hat: str, gates: Sequence[str]) -> str:
+def _describe_notes(state: HatsState, hat: str, blockers: Sequence[str]) -> str:
     guidance = "The user sent you a message (below). Follow it, then publish `human.guidance.ack` beside your event."
     is_addressed = any(one.is_for(hat) for one in state.guidance)
-    untold = (gate for gate in gates if not any(note.endswith(gate) for note in state.notes))
-    notes = (*state.notes, *(f"the run cannot end yet: {gate}" for gate in untold))
+    untold = (blocker for blocker in blockers if not any(note.endswith(blocker) for note in state.notes))
+    notes = (*state.notes, *(f"the run cannot end yet: {blocker}" for blocker in untold))
     return "\n".join([*(f"- {note}" for note in notes), *([guidance] if is_addressed else [])])
 
 

@@ -43,14 +43,14 @@ class HatsContext:
         return f".ralph/events-{self.run}.jsonl"
 
     @property
-    def emitted_path(self) -> str:
+    def user_events_path(self) -> str:
         """The file to which `ralph emit` adds the events of the user."""
         return f".ralph/runs/{self.run}/emitted.jsonl"
 
     @property
     def watched(self) -> tuple[str, ...]:
         """The files that agents share, as patterns."""
-        return TASKS, f"{SHARED}*.md", self.emitted_path, *self.scratchpads
+        return TASKS, f"{SHARED}*.md", self.user_events_path, *self.scratchpads
 
     @property
     def scratchpads(self) -> tuple[str, ...]:

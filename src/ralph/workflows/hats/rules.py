@@ -65,7 +65,7 @@ from ralph.workflows.hats.state import (
     reopen,
     state_json,
 )
-from ralph.workflows.hats.waves import accept_in_wave, form_wave, rest_wave, wave_work
+from ralph.workflows.hats.waves import accept_in_wave, form_wave, suspend_wave, wave_work
 from ralph.workflows.loop.report import failure_text, verdict_summary, verification_text
 from ralph.workflows.merge_rules import Queue, queue_json, queue_path
 
@@ -142,13 +142,13 @@ class Hats(HatsContext):
                 return self._changes(state, self._wake(after, now), now)
             case DocumentEdited(path=self.state_path):
                 return self._changes(state, state, now)
-            case DocumentEdited(path=self.emitted_path, content=content):
+            case DocumentEdited(path=self.user_events_path, content=content):
                 after, refusals = accept_user_events(self, state, content)
                 return self._changes(state, self._wake(after, now), now, refusals)
             case DocumentEdited(path=path, content=content):
-                return Changes(replace(state, texts={**state.texts, path: content}, moved=True))
+                return Changes(replace(state, texts={**state.texts, path: content}, has_changes=True))
             case RunEnded(outcome=outcome, reason=reason):
-                wave = rest_wave(state.wave, now) if state.wave else None
+                wave = suspend_wave(state.wave, now) if state.wave else None
                 after = replace(state, outcome=outcome, reason=reason, ended=True, ends=state.ends + 1, wave=wave)
                 changes = self._changes(state, after, now)
                 path = f".ralph/runs/{self.run}/completion-{after.ends}.md"
@@ -235,14 +235,14 @@ def accept_turn(context: HatsContext, state: HatsState, ended: TurnEnded, now: f
     hat = context.settings.hat(id)
     turn_events = read_events(context.settings, id, result.documents.get(EVENTS, ""), result.text)
     change = ended.change
-    moved = state.moved or bool(change and change.files) or (change is None and bool(turn_events.events))
+    has_changes = state.has_changes or bool(change and change.files) or (change is None and bool(turn_events.events))
     tasks = {task_id(event.payload) for event in state.events}
     state = state.with_task_trees(sorted(tasks))
     task = next(iter(tasks)) if len(tasks) == 1 else ""
     state = replace(
         state.after_turn(ended, acknowledged=turn_events.acknowledged, task=task),
-        still=0 if moved else state.still + 1,
-        moved=False,
+        unchanged_turns=0 if has_changes else state.unchanged_turns + 1,
+        has_changes=False,
         notes=turn_events.refused,
         snapshot=change.snapshot if change else state.snapshot,
         not_before=now + context.settings.cooldown,
@@ -261,10 +261,12 @@ def accept_user_events(context: HatsContext, state: HatsState, text: str) -> tup
     The user cannot publish the completion or cancellation topic.
     """
     complete_lines = text[: text.rfind("\n") + 1]
-    turn_events = read_events(context.settings, USER, complete_lines[state.outside :], "")
+    turn_events = read_events(context.settings, USER, complete_lines[state.user_events_read :], "")
     for new_event in turn_events.events:
         state = publish(context, state, new_event, USER)
-    return replace(state, outside=len(complete_lines)), tuple(f"not taken: {why}" for why in turn_events.refused)
+    return replace(state, user_events_read=len(complete_lines)), tuple(
+        f"not taken: {why}" for why in turn_events.refused
+    )
 
 
 def _retry_or_fail(context: HatsContext, state: HatsState, ended: TurnEnded, now: float) -> HatsState:
@@ -365,7 +367,7 @@ def _complete_run(context: HatsContext, state: HatsState) -> HatsState:
         gates: Mapping[str, Gate] = {}
         for event in queue:
             gates = gates_after(context, gates, event)
-        state = replace(state, queue=queue, taken=1, claims=(), gates=gates, refusals=0, still=0)
+        state = replace(state, queue=queue, taken=1, claims=(), gates=gates, refusals=0, unchanged_turns=0)
         return state if state.queue else _commit_if_due(context, replace(state, phase=HatsPhase.REST), always=True)
     publisher = next((claim.source for claim in state.claims if claim.topic == completion), COORDINATOR)
     checked = "all checks pass" if context.checks else "no checks were given, so the engine verified nothing"
@@ -387,12 +389,15 @@ def choose_next_phase(context: HatsContext, state: HatsState, now: float) -> Hat
         return end_run(state, Outcome.AWAITING_GUIDANCE, silent)
     state = state if state.queue else ask_coordinator(context, state, "the queue is empty: find out what is left to do")
     state = _skip_exhausted(context, _reorder_for_gathering(context, state))
-    if state.still >= context.stuck_after:
+    if state.unchanged_turns >= context.stuck_after:
         return end_run(
-            state, Outcome.STUCK, f"nothing changed in {count(state.still, 'turn')}: no file, no task, no memory"
+            state,
+            Outcome.STUCK,
+            f"nothing changed in {count(state.unchanged_turns, 'turn')}: no file, no task, no memory",
         )
-    if state.still * 2 >= context.stuck_after:
-        note = f"Nothing has changed in the last {count(state.still, 'turn')}. Change something, or report what blocks you."
+    if state.unchanged_turns * 2 >= context.stuck_after:
+        turns = count(state.unchanged_turns, "turn")
+        note = f"Nothing has changed in the last {turns}. Change something, or report what blocks you."
         state = replace(state, notes=(*state.notes, note))
     return _commit_if_due(context, form_wave(context, state, now) or replace(state, phase=HatsPhase.ACT))
 

@@ -92,7 +92,7 @@ class HatStep(StrEnum):
 
 
 @dataclass(frozen=True)
-class Job:
+class WaveWorker:
     """The work on one event of a wave, and its result."""
 
     event: QueuedEvent
@@ -118,13 +118,13 @@ class Wave:
     """Events that one hat takes side by side, each in a workspace of its own."""
 
     hat: str
-    jobs: tuple[Job, ...]
+    jobs: tuple[WaveWorker, ...]
     merging: Queue = field(default_factory=Queue)
     deadline: float = 0.0
     """The time after which workers that have not started are given up; 0 for never."""
-    left: float = 0.0
+    seconds_left: float = field(default=0.0, metadata=former_name("left"))
     """The seconds until the deadline when the run ended. A resumed run gets them again."""
-    moved: bool = False
+    has_changes: bool = field(default=False, metadata=former_name("moved"))
     """Whether a worker changed a file."""
 
     @property
@@ -198,11 +198,11 @@ class HatsState:
     """What was refused in the last turn, and why."""
     guidance: tuple[HatGuidance, ...] = ()
     """Messages from the user that no hat has acknowledged."""
-    outside: int = 0
+    user_events_read: int = field(default=0, metadata=former_name("outside"))
     """The number of characters of `emitted.jsonl` that were read."""
-    still: int = 0
+    unchanged_turns: int = field(default=0, metadata=former_name("still"))
     """The number of turns in a row without a change to a file, a task or a memory."""
-    moved: bool = False
+    has_changes: bool = field(default=False, metadata=former_name("moved"))
     """Whether tasks or memories changed since the last turn ended."""
     failures: int = 0
     """Tries in a row that failed."""
@@ -325,7 +325,7 @@ def reopen(state: HatsState, *, verifies: bool) -> HatsState:
     state = replace(state, outcome=None, reason="", ended=False)
     next_phase = HatsPhase.WAVE if state.wave else HatsPhase.ACT
     return (
-        replace(state, phase=next_phase, still=0, refusals=0, failures=0, defaults={})
+        replace(state, phase=next_phase, unchanged_turns=0, refusals=0, failures=0, defaults={})
         if state.phase is HatsPhase.DONE
         else state
     )

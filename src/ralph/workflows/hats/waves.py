@@ -15,7 +15,7 @@ from ralph.documents.agent.events import topic_matches
 from ralph.documents.hats.definition import COORDINATOR, Hat
 from ralph.workflows.hats.events import EVENTS, NewEvent, read_events, task_id
 from ralph.workflows.hats.routing import MAX_REFUSALS, HatsContext, cancel_run, describe_silence, end_run, publish
-from ralph.workflows.hats.state import RESUME, HatsPhase, HatsState, HatStep, Job, QueuedEvent, Wave
+from ralph.workflows.hats.state import RESUME, HatsPhase, HatsState, HatStep, QueuedEvent, Wave, WaveWorker
 from ralph.workflows.merge_rules import LeftQueue
 
 FAILED = "wave.worker.failed"
@@ -36,7 +36,7 @@ def form_wave(context: HatsContext, state: HatsState, now: float) -> HatsState |
     if len(events) < 2:
         return None
     first = events[0].wave or events[0].number
-    jobs = tuple(Job(replace(event, wave=event.wave or first), notes=state.notes) for event in events)
+    jobs = tuple(WaveWorker(replace(event, wave=event.wave or first), notes=state.notes) for event in events)
     seconds = _wave_seconds(context, hat)
     wave = Wave(hat.id, jobs, deadline=now + seconds if seconds else 0.0)
     state = state.with_task_trees(task_id(event.payload) for event in events)
@@ -70,12 +70,14 @@ def accept_in_wave(context: HatsContext, state: HatsState, event: Event, now: fl
     return _end_wave(context, state, hat) if state.wave and state.wave.is_over and not state.outcome else state
 
 
-def rest_wave(wave: Wave, now: float) -> Wave:
+def suspend_wave(wave: Wave, now: float) -> Wave:
     """The wave when its run ends: the rest of its time is stored for when the run continues."""
-    return replace(wave, deadline=0.0, left=max(_MIN_SECONDS, wave.deadline - now)) if wave.deadline else wave
+    return replace(wave, deadline=0.0, seconds_left=max(_MIN_SECONDS, wave.deadline - now)) if wave.deadline else wave
 
 
-def _wave_turn(context: HatsContext, state: HatsState, wave: Wave, hat: Hat, job: Job, now: float) -> TurnRequest:
+def _wave_turn(
+    context: HatsContext, state: HatsState, wave: Wave, hat: Hat, job: WaveWorker, now: float
+) -> TurnRequest:
     others = [one.event for one in wave.jobs if one is not job]
     listed = "; ".join(_name_event(event) for event in others[:_MOST_LISTED])
     more = f"; and {len(others) - _MOST_LISTED} more" if len(others) > _MOST_LISTED else ""
@@ -84,7 +86,7 @@ def _wave_turn(context: HatsContext, state: HatsState, wave: Wave, hat: Hat, job
         " Do only what your event asks for. All work is merged at the end."
     )
     job_state = replace(state, queue=(job.event,), taken=1, notes=(*job.notes, parallel_note))
-    left = max(_MIN_SECONDS, wave.deadline - now) if wave.deadline else wave.left
+    left = max(_MIN_SECONDS, wave.deadline - now) if wave.deadline else wave.seconds_left
     request = context.request(job_state, hat.id, str(_key(job)), now, min(filter(None, (left, hat.wall)), default=None))
     return replace(request, task=_task(wave, job), workspace=_workspace(wave, job))
 
@@ -98,8 +100,8 @@ def _accept_wave_turn(context: HatsContext, state: HatsState, ended: TurnEnded, 
         return state
     not_started = _jobs_to_run(wave, replace(hat, concurrency=len(wave.jobs)))[hat.concurrency :]
     result = ended.result
-    if wave.left:
-        wave = replace(wave, deadline=result.started_at + wave.left, left=0.0)
+    if wave.seconds_left:
+        wave = replace(wave, deadline=result.started_at + wave.seconds_left, seconds_left=0.0)
         state = replace(state, wave=wave)
     turn_events = read_events(context.settings, hat.id, result.documents.get(EVENTS, ""), result.text)
     state = state.after_turn(
@@ -127,7 +129,7 @@ def _accept_wave_turn(context: HatsContext, state: HatsState, ended: TurnEnded, 
         return _with_job(state, replace(again, refusals=job.refusals + 1, notes=refused))
     change = ended.change
     files = bool(change and change.files)
-    state = _start_merge(state, job, moved=files or (change is None and bool(turn_events.events)))
+    state = _start_merge(state, job, has_changes=files or (change is None and bool(turn_events.events)))
     new_events, by_default = turn_events.events, not turn_events.events
     if by_default:
         topic = context.default_of(hat)
@@ -137,14 +139,14 @@ def _accept_wave_turn(context: HatsContext, state: HatsState, ended: TurnEnded, 
     return _with_job(state, replace(job, step=HatStep.MERGE, turn=ended.turn, said=new_events, default=by_default))
 
 
-def _start_merge(state: HatsState, job: Job, *, moved: bool) -> HatsState:
+def _start_merge(state: HatsState, job: WaveWorker, *, has_changes: bool) -> HatsState:
     assert state.wave
     wave, event = state.wave, job.event
     title = " ".join(f"{wave.hat}: {event.topic} {event.payload}".split())[:100]
     merging = wave.merging.add(
         _task(wave, job), _workspace(wave, job), title, f"The event `{event.topic}` asked for it:\n{event.payload}"
     )
-    return replace(state, wave=replace(wave, merging=merging, moved=wave.moved or moved))
+    return replace(state, wave=replace(wave, merging=merging, has_changes=wave.has_changes or has_changes))
 
 
 def _finish_merge(state: HatsState, settled: LeftQueue) -> HatsState:
@@ -167,14 +169,18 @@ def _end_wave(context: HatsContext, state: HatsState, hat: Hat) -> HatsState:
     assert state.wave
     wave = state.wave
     failed = [job for job in wave.jobs if job.failed]
-    moved = wave.moved or state.moved
+    has_changes = wave.has_changes or state.has_changes
     trees = {**state.trees, hat.id: state.snapshot} if state.snapshot else state.trees
-    state = replace(state, still=0 if moved else state.still + 1, moved=False, notes=(), trees=trees)
+    state = replace(
+        state, unchanged_turns=0 if has_changes else state.unchanged_turns + 1, has_changes=False, notes=(), trees=trees
+    )
     if len(failed) == len(wave.jobs):
         state = replace(state, failures=state.failures + max(1, *(job.tries for job in failed)))
         if state.failures >= context.settings.max_failures:
-            jobs = tuple(Job(job.event, attempt=job.attempt + 1) for job in wave.jobs)
-            state = replace(state, wave=replace(wave, jobs=jobs, deadline=0.0, left=_wave_seconds(context, hat)))
+            jobs = tuple(WaveWorker(job.event, attempt=job.attempt + 1) for job in wave.jobs)
+            state = replace(
+                state, wave=replace(wave, jobs=jobs, deadline=0.0, seconds_left=_wave_seconds(context, hat))
+            )
             workers, tries = count(len(failed), "worker"), count(state.failures, "try", "tries")
             why = f"all of a wave failed ({workers}), {tries} in a row: {failed[0].failed}"
             return end_run(state, Outcome.FAILED, why)
@@ -232,26 +238,26 @@ def _wave_and_hat(context: HatsContext, state: HatsState) -> tuple[Wave, Hat]:
     return state.wave, hat
 
 
-def _jobs_to_run(wave: Wave, hat: Hat) -> tuple[Job, ...]:
+def _jobs_to_run(wave: Wave, hat: Hat) -> tuple[WaveWorker, ...]:
     """The workers that have a turn now, as many as may run at once."""
     return tuple(job for job in wave.jobs if job.step is HatStep.TURN)[: hat.concurrency]
 
 
-def _with_job(state: HatsState, job: Job) -> HatsState:
+def _with_job(state: HatsState, job: WaveWorker) -> HatsState:
     assert state.wave
     jobs = tuple(job if one.event.number == job.event.number else one for one in state.wave.jobs)
     return replace(state, wave=replace(state.wave, jobs=jobs))
 
 
-def _key(job: Job) -> WorkKey:
+def _key(job: WaveWorker) -> WorkKey:
     return WorkKey(WorkKind.WAVE, number=job.event.number, attempt=job.attempt)
 
 
-def _task(wave: Wave, job: Job) -> str:
+def _task(wave: Wave, job: WaveWorker) -> str:
     return f"{wave.hat}-{job.event.number}"
 
 
-def _workspace(wave: Wave, job: Job) -> str:
+def _workspace(wave: Wave, job: WaveWorker) -> str:
     return f"{_task(wave, job)}/1"
 
 
