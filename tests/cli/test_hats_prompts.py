@@ -3,6 +3,7 @@
 import re
 import subprocess
 
+from test_hats_gates import run_seed
 from test_loop import Done, Project, project  # noqa: F401 - the fixture
 
 WAVE = """\
@@ -156,6 +157,20 @@ class TestEvents:
         done = run(project, preset, script, "--max-iterations", "9", "--unchecked")
         last = part(prompt_of(project, turns_of(project, "splitter")[1]), "your-last-event")
         assert "In turn 1 you published `piece.ready`:\npart 1\n`piece.ready`:\npart 2\n" in last, done.said
+
+
+def test_critic_sees_the_changes_of_a_task_also_if_nothing_is_new(project: Project) -> None:  # noqa: F811
+    """The builder comes back without a change. The critic must still be able to read all of the task."""
+    critic = "[ -e .git/seen ] && exec \"$RALPH_BIN\" emit review.passed 'task_id: t-1'; touch .git/seen;"
+    critic += " emit review.rejected 'task_id: t-1'"
+    builder = "[ -e work.txt ] || date > work.txt; emit review.ready 'task_id: t-1'"
+    planner = "date > plan.txt; emit tasks.ready 'task_id: t-1'"
+    done = run_seed(project, critic=critic, builder=builder, planner=planner)
+    assert done.code == 0, done.said
+    changes = part(prompt_of(project, turns_of(project, "critic")[1]), "since-your-last-turn")
+    assert "Nobody else has changed a file since then.\n" in changes
+    command = re.search(r"See all changes since the work on t-1 began: `(git diff \w+ \w+)`", changes)
+    assert command and "work.txt" in show(project, command[1]) and "plan.txt" not in show(project, command[1])
 
 
 def test_ask_line_is_only_for_hats_that_may_ask(project: Project) -> None:  # noqa: F811

@@ -34,7 +34,7 @@ def describe_changes(run: str, state: HatsState, hat: str) -> str:
         one_turn = f"one turn with `ralph diff {run} TURN`, and " if any(not one.commit for one in changed) else ""
         lines.append(f"See {one_turn}{all_changes}.")
     elif last:
-        lines.append("Nobody else has changed a file since then.")
+        lines += ["Nobody else has changed a file since then.", *_describe_task_changes(state)]
     return "\n".join(lines)
 
 
