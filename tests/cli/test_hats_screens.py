@@ -257,7 +257,8 @@ def test_counts_of_one_are_in_the_singular(project: Project) -> None:  # noqa: F
     (project.root / "ralph.yml").write_text(ONE_HAT.replace("}}", ", max_activations: 1}}"))
     drawn = project.ralph("hats", "graph", "--format", "text").out
     assert "1 turn at most" in drawn
-    agent = project.agent('"$RALPH_BIN" tools task add "Left over"; "$RALPH_BIN" emit LOOP_COMPLETE')
+    (project.root / "ralph.yml").write_text(ONE_HAT)
+    agent = project.agent('"$RALPH_BIN" tools task add "Left over"; "$RALPH_BIN" emit LOOP_COMPLETE; true')
     done = project.ralph("run", "-p", "x", "--agent-command", agent, "--yes", "--max-iterations", "1")
     assert "the limit of 1 iteration was reached" in done.out, done.said
     state = project.ralph("resume", "--max-iterations", "2")
