@@ -206,10 +206,12 @@ def test_report_lists_the_decisions_of_this_run_also_those_written_by_hand(proje
         *(run := ("run", "-p", "Do it", "--yes", "--agent-command")), project.agent(f"{tool}; {EMIT}")
     )
     assert earlier.code == 0, earlier.said
+    known = set(project.runs)
     by_hand = r"printf '\n## DEC-002: Use argparse\n- Confidence: 60\n- Reasoning: it is there\n' >> .ralph/agent/decisions.md"
     done = project.ralph(*run, project.agent(f"{by_hand}; {EMIT}"))
     assert done.code == 0, done.said
-    report = project.ralph("report", project.runs[-1].name).out
+    [new] = set(project.runs) - known
+    report = project.ralph("report", new.name).out
     assert "## Decisions\n\n- DEC-002: Use argparse (confidence 60); it is there\n" in report
     assert "Use -v" not in report
 
