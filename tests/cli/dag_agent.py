@@ -174,7 +174,7 @@ def learn(mode: str, keys: dict[str, str]) -> None:
 
 def main() -> None:
     prompt = sys.stdin.read()
-    keys = dict(re.findall(r"^([A-Z_]+): (.*)$", prompt.split("\n\n")[0], re.MULTILINE))
+    keys = dict(re.findall(r"^([A-Z_]+): (.*)$", prompt.partition("# This turn\n")[2].split("\n\n")[0], re.MULTILINE))
     role, mode, task = os.environ["RALPH_ROLE"], keys.get("MODE", ""), keys.get("TASK_ID", "")
     steered = ".steer" if role == "planner" and "STEER" in keys else ""
     wait_at_gate(".".join([role, task or mode, keys.get("ATTEMPT_NUMBER", keys["ITERATION"])]) + steered)
