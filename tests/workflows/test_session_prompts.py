@@ -160,6 +160,16 @@ def test_every_file_of_the_inbox_is_listed_with_what_it_is(layout: str) -> None:
 
 
 @pytest.mark.parametrize("layout", ["standard", "classic"])
+def test_every_document_that_a_role_is_told_of_is_there_or_is_handed_over(layout: str) -> None:
+    for name, request in requests_of(layout).items():
+        [role] = [part.text for part in request.prompt.parts if part.name == "role"]
+        named = set(re.findall(r"`([\w.-]+(?:\.md|/))`", role))
+        copied = {f"{path.partition('/')[0]}/" for path in (*request.inbox, *request.copied_files)}
+        known = {*request.inbox, *copied, *(path.partition("*")[0] for path in request.outputs)}
+        assert named <= known, (name, named - known)
+
+
+@pytest.mark.parametrize("layout", ["standard", "classic"])
 def test_what_stays_the_same_comes_before_what_belongs_to_one_turn(layout: str) -> None:
     requests = requests_of(layout)
     first, further = (requests[f"executor-{which}-attempt"].prompt.text for which in ("first", "further"))

@@ -51,6 +51,7 @@ _FILES = {
     "previous-review.md": "the previous review of the whole session",
     "progress.md": "the state of every step and task",
     "review.md": "the review of the whole session",
+    "delta.md": "what changed in the plan, and why",
     "plan.questions.md": "questions so far, with their answers",
     "update.md": "what the user asks for now",
     "steer.md": "what the user asked for while the task was in progress, with everything that the user said in this session",

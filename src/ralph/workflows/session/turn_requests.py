@@ -84,6 +84,7 @@ def request_planning(
         failed = [name for name in state.tasks if state.marker(name) is Marker.FAILED]
         keys = {"FAILED_TASKS": ", ".join(failed) or "none"}
         inbox |= _reports(settings, state, failed)
+        inbox |= {"progress.md": state.progress.text, "delta.md": state.texts.get(settings.layout.delta(number), "")}
     return _request(settings, state, key, role, documents, {"MODE": mode, **keys}, inbox, workspace=workspace)
 
 
@@ -211,6 +212,7 @@ def request_replan(settings: SessionSettings, state: SessionState, task: str) ->
     inbox = {
         **_tasks(settings, state),
         **_reports(settings, state, (task,)),
+        "progress.md": state.progress.text,
         "steer.md": _words_of_user(state, flow.why),
     }
     key = SessionKey(SessionWork.REPLAN, task=task, attempt=flow.attempt)
