@@ -1,4 +1,4 @@
-"""Words of a person for an agent that works: left once, taken in once, and known by files alone."""
+"""Messages of the user to an agent that works: left once, received once, and known by files alone."""
 
 import asyncio
 import contextlib
@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,23 @@ def test_a_message_may_come_before_the_agent_has_started(tmp_path: Path) -> None
             result = await turns.run(TURN, lambda event: None)
             assert result.received == ("b", "a"), "in the order in which they were said"
             assert (tmp_path / "workspace/heard.txt").read_text() == "words b\nwords a\n"
+
+    asyncio.run(main())
+
+
+def test_a_message_to_a_turn_whose_directory_is_not_there_yet_reaches_it(tmp_path: Path) -> None:
+    """A worktree is set up first, which takes a while. What others put in the place of the turn is moved away."""
+
+    async def main() -> None:
+        async with pool(tmp_path, "say: one", "listen: {seconds: 0, into: heard.txt}") as turns:
+            new = replace(TURN, is_new=True)
+            for name in ("b", "a"):
+                await turns.send_message(new, name, f"words {name}")
+            result = await turns.run(new, lambda event: None)
+            assert (sorted(result.received), result.warnings) == (["a", "b"], ())
+            assert not list((tmp_path / "run/turns").glob("refused-*"))
+            await turns.send_message(new, "late", "words late")
+            assert "late.txt" in list_messages(tmp_path)
 
     asyncio.run(main())
 

@@ -63,7 +63,7 @@ class LeftQueue:
 
     @property
     def is_merged(self) -> bool:
-        """Whether it is on the branch of the run. If not, it stays on its own branch, which `merged` names."""
+        """Whether it is on the branch of the run. If not, it stays on its own branch, which `merge.branch` names."""
         return self.merge.is_in
 
 

@@ -9,7 +9,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,20 @@ def remove_shared_link(workspace: Path) -> None:
         link.parent.rmdir()
 
 
+@dataclass
+class EarlyMessages:
+    """Messages to turns whose directory does not exist yet, because their worktree is still set up.
+
+    They stay in memory until then: whatever is in the place of a new turn is moved away. If the engine dies before, the
+    journal has the signals, and the engine that adopts the turn sends them again.
+    """
+
+    begun: set[int] = field(default_factory=set)
+    """The new turns that have their directory, by number."""
+    texts: dict[int, dict[str, str]] = field(default_factory=dict)
+    """The messages by turn and name."""
+
+
 @dataclass(frozen=True)
 class LocalTurns:
     """Runs the turns of one run in one workspace, one at a time."""
@@ -84,6 +98,7 @@ class LocalTurns:
     """Secrets that must not be written anywhere."""
     isolation: Isolation | None = None
     """Puts its turns into the sandbox."""
+    early: EarlyMessages = field(default_factory=EarlyMessages)
 
     async def run(self, turn: Turn, watch: Callable[[AgentEvent], None]) -> TurnResult:
         """Start a turn, or take over one that is under way or has ended; return its result."""
@@ -100,6 +115,9 @@ class LocalTurns:
         planted = self._move_planted(directory) if turn.is_new else []
         if not self.has_begun(turn):
             self._prepare(turn, directory, agent, call)
+        self.early.begun.add(turn.number)
+        for name, text in self.early.texts.pop(turn.number, {}).items():
+            self._write_message(directory / MESSAGES, name, text)
         tail = OutputTail(directory, agent.reader(call, turn.before), watch, turn.number)
         try:
             ended = await self.keeper.run(self._build_job(turn, directory, agent, call), tail.poll)
@@ -159,9 +177,15 @@ class LocalTurns:
     async def send_message(self, turn: Turn, name: str, text: str) -> None:
         """Write a message for the agent, or for `ralph tools signals`, once for each name."""
         messages = self._directory(turn) / MESSAGES
-        path = messages / f"{name}{live_messages.WAITING}"
-        if path.parent != messages or name.startswith(".") or not name:
+        if (messages / name).parent != messages or name.startswith(".") or not name:
             raise StateError("a message cannot have this name", where=repr(name), todo="use a plain file name")
+        if turn.is_new and turn.number not in self.early.begun:
+            self.early.texts.setdefault(turn.number, {})[name] = text
+        else:
+            self._write_message(messages, name, text)
+
+    def _write_message(self, messages: Path, name: str, text: str) -> None:
+        path = messages / f"{name}{live_messages.WAITING}"
         # In this order: a message that the agent receives in between is in one of the two.
         if not path.exists() and name not in dict(live_messages.list_received(str(messages))):
             with storage(messages):
