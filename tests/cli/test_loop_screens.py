@@ -120,6 +120,7 @@ class TestCtrlC:
         scenario.write_text("turns:\n  - steps:\n      - write: {path: done.txt, content: x}\n")
         again = project.ralph("resume")
         assert again.code == 0, again.said
+        assert re.search(r"^- Changes: 2 files, .*\(part\.txt, done\.txt\)$", again.out, re.M), again.out
         assert "received RESUME" not in again.out, "that it continues was said"
 
     def test_turn_that_was_not_verified_is_named(self, project: Project) -> None:  # noqa: F811

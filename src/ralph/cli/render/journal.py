@@ -43,7 +43,7 @@ from ralph.core.events import (
     WorkCommitted,
 )
 from ralph.core.limits import Limits, describe_cost, ways_to_go_on
-from ralph.core.signals import CTRL_C, RESUMED
+from ralph.core.signals import CTRL_C, RESUMED, SignalType
 from ralph.core.text import count
 from ralph.core.turns import IMAGE, EventKind, TurnEnd
 from ralph.documents.run_record import RunRecord
@@ -100,7 +100,7 @@ class Renderer:
     commits: list[str] = field(default_factory=list)
     """The commits that agents made, a sentence each."""
     messages: dict[str, str] = field(default_factory=dict)
-    """What the user said in each signal, by its name."""
+    """What the user said in each signal, by its id; its type if that was nothing."""
 
     def lines(self, record: Record) -> list[str]:
         """The lines that the user reads for a record; none if it is of no interest."""
@@ -109,7 +109,9 @@ class Renderer:
     def quote_message(self, name: str) -> str:
         """What the user said in a signal, cut to a few words; its name if that is not known."""
         message = self.messages.get(name, "")
-        return f'"{_cut(message, _MESSAGE_CHARS)}"' if message else name
+        if not message:
+            return name
+        return message if message in tuple(SignalType) else f'"{_cut(message, _MESSAGE_CHARS)}"'
 
     def locate(self, path: str) -> str:
         """A path of the project as the user can type it."""
@@ -167,7 +169,7 @@ def turn_ended_lines(entry: TurnEnded) -> list[str]:
         lines.append(f"  next try at {clock_time(entry.retry_at)}{reason}")
     if not entry.is_iteration or entry.retry_at is not None:
         return lines
-    change = result.change
+    change = entry.change
     last_line = one_line(result.text.strip().rpartition("\n")[2])[:200]
     summary = str((result.answer or {}).get("summary", "")) or last_line or "(not reported)"
     lines += ["", "This iteration:", f"- Approach: {summary}"]
