@@ -140,15 +140,14 @@ def find_parts_above_budget(parts: Collection[PartSize]) -> list[str]:
     return [*faults, f"the prompt has {total} tokens"] if total >= MAX_TOKENS else faults
 
 
-def find_text_faults(text: str, parts: Collection[PartSize]) -> list[str]:
-    """The faults of a prompt that do not depend on the files that are there."""
+def find_faults(
+    text: str, inbox: Collection[str] | None, paths: Collection[str], parts: Collection[PartSize]
+) -> list[str]:
+    """All faults of a prompt. `inbox` is None if it is not known what was in the inbox."""
     faults = [fault for look in TEXT_PROPERTIES for fault in look(text)]
+    if inbox is not None:
+        faults += find_unknown_paths(text, inbox, paths)
     return [*faults, *find_parts_above_budget(parts), *find_missing_parts(text, parts)]
-
-
-def find_faults(text: str, inbox: Collection[str], paths: Collection[str], parts: Collection[PartSize]) -> list[str]:
-    """All faults of a prompt."""
-    return find_text_faults(text, parts) + find_unknown_paths(text, inbox, paths)
 
 
 def find_missing_parts(text: str, parts: Collection[PartSize]) -> list[str]:

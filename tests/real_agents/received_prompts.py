@@ -10,7 +10,7 @@ from model import Request
 from ralph.core.prompt import PartSize
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "prompts"))
-from prompt_properties import find_faults, find_text_faults
+from prompt_properties import find_faults
 
 PATHS = (".ralph/turn/outbox", ".ralph/agent", ".agents/scratchpad")
 """What agents read and write beside their inbox."""
@@ -25,9 +25,9 @@ def find_prompt_faults(root: Path, requests: Sequence[Request]) -> list[str]:
         prompts.append(_join_lines(text))
         sizes = [PartSize(**part) for part in json.loads((path.parent / "turn.json").read_text())["parts"]]
         received = [request for request in requests if prompts[-1] in _join_lines(request.user_text)]
-        inbox = {name for request in received for name in request.inbox}
-        found = find_faults(text, inbox, PATHS, sizes) if received else find_text_faults(text, sizes)
-        faults += [f"{path.parent.name}: {fault}" for fault in found]
+        # A turn that ended before its first request has a prompt, too.
+        inbox = {name for request in received for name in request.inbox} if received else None
+        faults += [f"{path.parent.name}: {fault}" for fault in find_faults(text, inbox, PATHS, sizes)]
     return faults + _find_strays(requests, prompts) if prompts else []
 
 

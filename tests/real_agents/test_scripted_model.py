@@ -179,4 +179,6 @@ def test_faults_of_prompts_that_reached_the_model_are_found(tmp_path: Path) -> N
         "1: the prompt is shorter than its parts",
     ]
     stray = replace(request, user_text="Something else")
-    assert "a request has no whole prompt: Something else" in find_prompt_faults(tmp_path, [stray])
+    found = find_prompt_faults(tmp_path, [stray])
+    assert "a request has no whole prompt: Something else" in found
+    assert "1: the fence ``` is not closed" in found, "the prompt of a turn that asked nothing is checked, too"
