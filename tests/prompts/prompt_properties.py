@@ -21,7 +21,7 @@ CONTRADICTIONS = [
     ("Do not commit", "Commit your work"),
     ("Publish one event that says what the result is. Then stop", "publish one for each piece of work"),
     ("do not repeat it", "Do the task below"),
-    ("Do not start anew", "Start again from the beginning"),
+    ("Do not start over", "Start again from the beginning"),
     ("the user's own tree", "that is merged now"),
     ("Your last turn was turn", "<changes-so-far>"),
 ]

@@ -134,7 +134,7 @@ _REPAIR_HEADINGS = {
 _FORMAT = "# The format\nThe previous turn was asked for this. It shows what a correct answer looks like:"
 _REJECTED = (
     "The previous turn did this work, and what it handed over could not be used. Its documents are in the outbox again. Correct"
-    " every one of these faults, or write the documents anew:"
+    " every one of these faults, or write the documents again:"
 )
 
 
@@ -196,7 +196,7 @@ def describe_earlier_turns(
         lines.append(
             f"What turn {earlier[-1].turn} handed over is in `{OUTBOX}` again. Change it if anything is not right."
         )
-    lines.append("Do not start anew: look at what is there, keep what is right, and do what is left.")
+    lines.append("Do not start over: look at what is there, keep what is right, and do what is left.")
     if request.contract:
         lines.append("Hand over all that is asked for, also for the part that was done before you.")
     else:

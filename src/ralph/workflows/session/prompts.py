@@ -224,7 +224,7 @@ def _describe_previous_attempt(
     text = (
         f"It is on the branch `{branch}`. Your tree does not contain it: `git diff HEAD...{branch}` shows it, and"
         f" `git restore --source={branch} -- FILE` copies one file from it. Take over what was right and change what failed"
-        " or what the review objects to. Start anew only if the approach was wrong."
+        " or what the review objects to. Start over only if the approach was wrong."
     )
     yield PromptPart(
         "previous work",
