@@ -268,7 +268,7 @@ class TestPlaces:
             assert done.code == 7
             assert ".ralph" in done.err
             assert "ead-only" in done.err
-            assert "writable" in done.err, "making room is no help here"
+            assert "make the disk writable, then start again" in done.err, "there is no run to resume"
             assert project.ralph("status").code == 0
             doctor = project.ralph("doctor")
             assert (doctor.code, "not writable" in doctor.out) == (2, True)

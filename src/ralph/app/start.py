@@ -142,7 +142,11 @@ def create_run(
     A record that already has an id is of a session that others began. Its run gets the same id.
     """
     refuse_links(project.root)
-    run = project.claim_id(record.id) if record.id else project.claim(datetime.now(), plain=plain_id)
+    try:
+        run = project.claim_id(record.id) if record.id else project.claim(datetime.now(), plain=plain_id)
+    except RalphError as error:
+        _advise_to_start_again(error)
+        raise
     record = replace(record, id=run.id, directory=project.directory)
     notices: tuple[str, ...] = ()
     try:
@@ -177,7 +181,12 @@ def remove_failed_run(project: Project, run: RunDir, error: BaseException) -> No
         worktree.delete_run_refs(project.root, run.id)
     project.remove(run)
     if isinstance(error, RalphError):
-        error.todo = error.todo.replace("`ralph resume`", "start again")
+        _advise_to_start_again(error)
+
+
+def _advise_to_start_again(error: RalphError) -> None:
+    """A run that never started cannot be resumed."""
+    error.todo = error.todo.replace("`ralph resume`", "start again")
 
 
 def _refuse_tracked(root: Path, trees: TreeSettings) -> None:
