@@ -72,7 +72,7 @@ def test_a_session_from_the_request_to_the_branch_of_the_user(project: Project) 
         for path in (project.root / ".ralph" / "runs").glob("*/turns/*-reviewer/prompt.md")
         if "MODE: SESSION_REVIEW" in (text := path.read_text())
     ]
-    [run] = re.findall(r" diff (\S+)` shows what the session changed", review)
+    [run] = re.findall(r" diff (\S+)` shows what the session has changed so far", review)
     assert "d.txt" in project.ralph("diff", run).out, "the command that the reviewer of the session gets"
     (project.root / "mine.txt").write_text("mine\n")
     for words in (("abort", "--revert", "--yes"), ("undo",), ("restore", "base")):

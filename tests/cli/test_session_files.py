@@ -80,6 +80,7 @@ def test_tasks_that_wait_for_a_slot_are_not_in_progress(project: Project) -> Non
     eventually(lambda: "[/] task-" in (home(project) / "progress.md").read_text())
     text = (home(project) / "progress.md").read_text()
     assert (text.count("[/] task-"), text.count("[ ] task-")) == (1, 3), text
+    assert rows(home(project) / "progress.md") == [["1", "Executing", "0/4", "N/A"]]
     gate.touch()
     engine.communicate(timeout=300)
     assert engine.returncode == 0
@@ -148,6 +149,7 @@ def test_rebuilt_metadata_keeps_the_request_and_the_attempts(project: Project) -
     repaired = project.ralph("session", "repair", home(project).name)
     assert "metadata.yaml: rebuilt" in repaired.out and "progress.md: " in repaired.out
     assert 'request: "Build the files"' in (home(project) / "metadata.yaml").read_text()
+    assert rows(home(project) / "progress.md") == [["1", "Reviewing", "0/4", "N/A"]]
     done = project.ralph("session", "resume")
     assert done.code == 0, done.said
     progress = (home(project) / "progress.md").read_text()

@@ -130,6 +130,7 @@ def test_a_flat_directory_opens_and_continues(project: Project, name: str) -> No
     done = project.ralph("session", "resume", id, "--agent-command", agent("classic_agent.py"), "--yes")
     assert done.code == 0, done.said
     assert (told(project, id)["status"], told(project, id)["tasks_summary"]["completed"]) == ("completed", 2)
+    assert list(home.parent.rglob(f"{id}.instructions.md")), "every session has instructions"
     for path, text in files.items():
         if path != "progress.md":
             now = (home / path).read_text()

@@ -66,6 +66,21 @@ _STATE_WORDS = {
 """What later releases call the same states."""
 
 
+_ENDED = {Status.COMPLETED: "Complete", Status.AWAITING_FEEDBACK: "Awaiting feedback", Status.ABORTED: "Aborted"}
+_UNDER_WAY = {
+    State.BATCHING: "Executing",
+    State.EXECUTING_BATCH: "Executing",
+    State.REVIEWING_BATCH: "Reviewing",
+    State.SESSION_REVIEW: "Session review",
+    State.CRITIQUE: "Replanning",
+}
+
+
+def describe_iteration(state: State, status: Status) -> str:
+    """What the table of iterations says about the current one."""
+    return _UNDER_WAY.get(state) or _ENDED.get(status, "Executing")
+
+
 @dataclass(frozen=True)
 class Metadata:
     """What is known of a session."""

@@ -173,6 +173,8 @@ def _repair_standard(
     known, text = _repair_metadata(layout, files, read, rebuilt)
     if text != files.get(layout.metadata):
         done.append(f"metadata.yaml: rebuilt from the files, in iteration {known.iteration} and state {known.state}")
+    if layout.progress(iteration) not in files and known.state not in _BEGUN:
+        progress = _set_row(layout, files, progress, known)
     path = layout.iteration_metadata(known.iteration)
     own = files.get(path, "")
     if own and metadata.find_iteration_problems(own):
@@ -186,6 +188,15 @@ def _repair_standard(
     if own:
         documents[path] = own
     return Repaired(progress=progress, metadata=known, documents=documents, done=tuple(done))
+
+
+def _set_row(layout: Layout, files: Mapping[str, str], progress: Progress, known: Metadata) -> Progress:
+    """The rebuilt list with the current row in its table of iterations."""
+    status = metadata.describe_iteration(known.state, Status(known.status))
+    batches = ", ".join(layout.batches_in(files, known.iteration)) or "N/A"
+    return progress.with_iteration_row(
+        known.iteration, status, f"{known.completed}/{known.total - known.cancelled}", batches
+    )
 
 
 def _make_metadata_readable(layout: Layout, files: Mapping[str, str]) -> tuple[Mapping[str, str], list[str]]:

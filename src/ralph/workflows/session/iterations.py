@@ -13,7 +13,7 @@ from ralph.core.turns import TurnResult
 from ralph.documents.session import knowledge, progress
 from ralph.documents.session.layout import ClassicLayout
 from ralph.documents.session.markdown import Page
-from ralph.documents.session.metadata import IterationMetadata, State, Status
+from ralph.documents.session.metadata import IterationMetadata, State, Status, describe_iteration
 from ralph.documents.session.plan import hash_feedback
 from ralph.documents.session.progress import FINAL_MARKERS, Marker, count_markers
 from ralph.documents.session.repair import PLANNING, REPLANNING
@@ -35,18 +35,8 @@ from ralph.workflows.session.work_keys import SessionKey, SessionWork
 MAX_REVIEWS = 3
 """Reviews of the whole by which a reviewer may add tasks, before the user has to say how it continues."""
 PAUSED, ABORTED = "Paused by signal", "Aborted by signal"
-_ENDS = {Status.COMPLETED: "Complete", Status.AWAITING_FEEDBACK: "Awaiting feedback", Status.ABORTED: "Aborted"}
-"""What the table of iterations says about an end."""
 _PLANS = (State.INITIALIZING, State.PLANNING, State.REPLANNING)
 """States in which the tasks of the iteration are not known yet. Its row stays as it began."""
-_STANDS = {
-    State.BATCHING: "Executing",
-    State.EXECUTING_BATCH: "Executing",
-    State.REVIEWING_BATCH: "Reviewing",
-    State.SESSION_REVIEW: "Session review",
-    State.CRITIQUE: "Replanning",
-}
-"""What the table says about an iteration that is not over."""
 
 
 def accept_session_review(
@@ -344,7 +334,7 @@ def start_replanning(
     listed = progress.new_progress(number, REPLANNING) if settings.layout.nested else state.progress
     if not settings.layout.nested and state.metadata.status != Status.ABORTED:
         # The iteration before waits for nothing any more.
-        listed = _with_row(settings, state, _ENDS[Status.COMPLETED]).progress
+        listed = _with_row(settings, state, describe_iteration(State.COMPLETE, Status.COMPLETED)).progress
     listed = listed.with_section(progress.planning_title(number), steps)
     listed = listed.with_section(progress.implementation_title(number), _tasks_to_carry(settings, state))
     listed = listed.with_iteration_row(number, "Replanning", "0/0", ", ".join(sorted(batches)))
@@ -386,8 +376,7 @@ def with_current_row(settings: SessionSettings, before: SessionState, after: Ses
     """The state after an event, with a table of iterations that says how this one stands."""
     if settings.layout.is_classic or after.state in _PLANS or _row_facts(before) == _row_facts(after):
         return after
-    status = _STANDS.get(after.state) or _ENDS.get(Status(after.metadata.status), "Executing")
-    return _with_row(settings, after, status)
+    return _with_row(settings, after, describe_iteration(after.state, Status(after.metadata.status)))
 
 
 def _row_facts(state: SessionState) -> tuple[object, ...]:

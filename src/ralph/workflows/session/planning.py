@@ -174,6 +174,14 @@ def read_guardrails(settings: SessionSettings, texts: Mapping[str, str]) -> Guar
     return parse_instructions(texts.get(path, ""), path)
 
 
+def add_instructions(settings: SessionSettings, state: SessionState) -> SessionState:
+    """The state with instructions, also if others began the session without any."""
+    layout = settings.layout
+    if state.state is State.INITIALIZING or layout.instructions_in(state.texts) in state.texts:
+        return state
+    return state.with_texts({layout.instructions: usual_instructions(settings)})
+
+
 def usual_instructions(settings: SessionSettings) -> str:
     """The instructions of a session for which nobody wrote any."""
     layout = settings.layout

@@ -149,7 +149,7 @@ class Session(SessionSettings):
         if isinstance(event, SignalAccepted) and event.signal.is_guidance:
             notes = append_note(state.texts.get(self.layout.notes, ""), DatedSignal(event.signal, now))
             after = after.with_texts({self.layout.notes: notes})
-        after = iterations.with_current_row(self, state, after)
+        after = iterations.with_current_row(self, state, planning.add_instructions(self, after))
         if isinstance(event, RunEnded):
             after = after.with_flow(ends=after.flow.ends + 1)
             path = f".ralph/runs/{self.id}/completion-{after.flow.ends}.md"
