@@ -409,7 +409,7 @@ def record_tests(tests: str, *, jobs: int, keeps: bool) -> Record:
 
 class Result(StrEnum):
     NOTICED = "noticed"
-    TIMED_OUT = "noticed by a time-out"
+    TIMED_OUT = "noticed by a timeout"
     MISSED = "missed"
     UNCOVERED = "covered by no test"
     EQUIVALENT = "equivalent"
@@ -461,7 +461,7 @@ def memory() -> str | None:
 
 
 def run_tests(place: Path, tests: list[str], patience: float) -> tuple[int | None, str]:
-    """The exit status of pytest, None after a time-out, and the test that failed."""
+    """The exit status of pytest, None after a timeout, and the test that failed."""
     (place / "tests").write_text("\n".join(tests))
     (place / "failed").unlink(missing_ok=True)
     environment = {

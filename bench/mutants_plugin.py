@@ -1,4 +1,4 @@
-"""A pytest plug-in for bench/mutants.py: writes down how long each test takes, or runs the tests of a list in its order."""
+"""A pytest plugin for bench/mutants.py: writes down how long each test takes, or runs the tests of a list in its order."""
 
 import json
 import os

@@ -122,7 +122,7 @@ def prepare(project: Project, home: Path) -> Path | None:
     if project.setup:
         done = run(["sh", "-c", project.setup], root)
         if done.returncode:
-            print(f"{project.language}: left out, because the set-up failed: {done.stdout.strip()[-200:]}")
+            print(f"{project.language}: left out, because the setup failed: {done.stdout.strip()[-200:]}")
             return None
     run(["git", "add", "-A"], root)
     run(["git", "-c", "user.name=b", "-c", "user.email=b@example.com", "commit", "-qm", "Before"], root)

@@ -177,7 +177,8 @@ def outcomes() -> str:
         "| exit code | outcome | `ralph resume` continues |",
         "| --- | --- | --- |",
     ]
-    rows += [f"| {code} | {outcome} | {'yes' if outcome.resumable else 'no'} |" for outcome, code in EXIT_CODES.items()]
+    by_code = sorted(EXIT_CODES.items(), key=lambda item: item[1])
+    rows += [f"| {code} | {outcome} | {'yes' if outcome.resumable else 'no'} |" for outcome, code in by_code]
     return "\n".join(rows)
 
 

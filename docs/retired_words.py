@@ -37,6 +37,11 @@ WORDS = (
     Retired(r"\b(None|empty|none|nothing|only) where (it|there|that|they|nothing|none|no)\b", "translated", "if"),
     Retired(r"\bby somebody else\b", "hides who acts", "name the process, or say: something other than Ralph"),
     Retired(r"\bso many\b", "unclear which number is meant", "name the number"),
+    Retired(r"\bset-up\b", "spelling", "setup (noun), or set up (verb)"),
+    Retired(r"\bplug-ins?\b", "spelling", "plugin"),
+    Retired(
+        r"\bmaximum (minutes|seconds|hours) of\b", "unclear what is measured", "maximum duration of ..., in minutes"
+    ),
 )
 
 NAMES = (

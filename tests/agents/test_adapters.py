@@ -154,8 +154,8 @@ class TestRealStreams:
             ("claude-limited", Failure.LIMIT, "five-hour limit"),
             ("claude-signed-out", Failure.ACCESS, "Please run /login"),
             ("claude-overloaded", Failure.OVERLOAD, "529 Overloaded"),
-            ("claude-turns", Failure.AGENT, "its own limit of turns"),
-            ("claude-budget", Failure.AGENT, "its own limit of money"),
+            ("claude-turns", Failure.AGENT, "its own turn limit"),
+            ("claude-budget", Failure.AGENT, "its own cost limit"),
             ("codex-limited", Failure.LIMIT, "hit your usage limit"),
             ("codex-signed-out", Failure.ACCESS, "401 Unauthorized"),
             ("codex-overloaded", Failure.OVERLOAD, "high demand"),
@@ -385,7 +385,7 @@ class TestGemini:
     def test_its_own_limit_of_turns(self) -> None:
         error = {"type": "FatalTurnLimitedError", "message": "Reached max session turns for this session."}
         account = played("gemini", [{"type": "result", "status": "error", "error": error}])[1]
-        assert account.failure is Failure.AGENT and "its own limit of turns" in account.error
+        assert account.failure is Failure.AGENT and "its own turn limit" in account.error
 
     @pytest.mark.parametrize(
         ("code", "failure"),

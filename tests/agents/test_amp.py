@@ -55,7 +55,7 @@ def test_a_turn_that_failed(stream: str, failure: Failure, said: str) -> None:
 def test_its_own_limit_of_turns_and_denials() -> None:
     end = {"type": "result", "subtype": "error_max_turns", "is_error": True, "error": "Reached max turns"}
     account = played(Amp(), [{**end, "permission_denials": ["Bash", 7]}])[1]
-    assert account.failure is Failure.AGENT and "its own limit of turns" in account.error
+    assert account.failure is Failure.AGENT and "its own turn limit" in account.error
     assert account.denied == ["Bash"]
 
 

@@ -71,7 +71,7 @@ def test_a_conversation_gone_on_with_counts_only_what_is_new() -> None:
         ("goose-unset-signed-out", Failure.ACCESS, "No provider configured. Run 'goose configure' first."),
         ("goose-overloaded", Failure.OVERLOAD, "500 Internal Server Error"),
         ("goose-cut-overloaded", Failure.OVERLOAD, "Stream decode error"),
-        ("goose-turns", Failure.AGENT, "its own limit of turns"),
+        ("goose-turns", Failure.AGENT, "its own turn limit"),
     ],
 )
 def test_a_turn_that_failed_and_why(stream: str, failure: Failure, said: str) -> None:

@@ -109,7 +109,7 @@ def test_an_error_ends_an_answer_that_used_nothing(text: str, usage: dict[str, i
 
 def test_its_own_limit_is_an_exit_code() -> None:
     told = Qwen().failure(53, "Reached max session turns for this session.")
-    assert told == (Failure.AGENT, "it reached its own limit of turns")
+    assert told == (Failure.AGENT, "it reached its own turn limit")
     assert Qwen().failure(1, "Unknown argument: nonsense") == (Failure.ACCESS, "Unknown argument: nonsense")
     assert Qwen().failure(0, "") is None
 

@@ -471,7 +471,7 @@ touch done.txt
         script = f"(setsid sleep 300 &) ; env -i setsid sleep {mark} & sleep 0.2; touch done.txt"
         done = project.work(script)
         assert done.code == 0
-        assert "2 left-over processes ended" in done.out
+        assert "2 leftover processes ended" in done.out
         assert project.living() == []
         found = subprocess.run(["pgrep", "-f", f"sleep {mark}"], capture_output=True).stdout.split()
         assert not [pid for pid in found if is_alive(int(pid))]

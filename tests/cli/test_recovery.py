@@ -532,7 +532,7 @@ class TestResume:
         assert (done.code, "nothing to resume: every run has ended" in done.err) == (2, True)
         assert "there is no run to abort" in project.ralph("abort").err
         [newer] = {run.name for run in project.runs} - {older}
-        assert f"run {newer} has done it since" in project.ralph("status").out
+        assert f"run {newer} has since done the same task" in project.ralph("status").out
         assert project.ralph("resume", older).code == 0, "by its name it still can"
 
     def test_bare_commands_mean_the_run_that_is_alive(self, project: Project) -> None:

@@ -137,7 +137,7 @@ def test_feedback_of_every_form_is_stored_as_a_batch(
     (unread / "app.log").write_text("boom\n")
     for command in ("show", "resume"):
         said = project.ralph("session", command).out
-        assert "iterations/2/feedbacks/mine/ has no feedbacks.md, so it is not read" in said
+        assert "iterations/2/feedbacks/mine/ has no feedbacks.md, so Ralph does not read it" in said
 
 
 def test_rebuilt_metadata_keeps_the_request_and_the_attempts(project: Project) -> None:  # noqa: F811

@@ -164,7 +164,7 @@ class TestLandAfterwards:
 
     def test_nothing_to_land(self, project: Project) -> None:  # noqa: F811
         done = project.ralph("land")
-        assert (done.code, "no run here waits to be landed" in done.err) == (2, True)
+        assert (done.code, "no run here is waiting to land" in done.err) == (2, True)
         assert project.play(SUCCEEDS).code == 0
         done = project.ralph("land", project.run.name)
         assert (done.code, "worked in your own tree" in done.err) == (2, True)

@@ -249,7 +249,7 @@ def test_a_limit_of_steps_is_reported_as_the_agents_own(project: AgentProject, s
     project.write("ralph.yml", "max_steps: 2\n")
     loop(project, stepping, "--max-iterations", "1")
     ended = project.journal("turn.ended")[0]["result"]
-    assert ended["end"] == "failed" and "its own limit of turns" in ended["error"]
+    assert ended["end"] == "failed" and "its own turn limit" in ended["error"]
     assert (ended["usage"]["input_tokens"], ended["usage"]["output_tokens"]) == (2000, 100)
 
 

@@ -232,7 +232,7 @@ GAMED = ChecksEnded("iteration-1", replace(verdict(PASS, PASS), findings=(FINDIN
         ((START, ChecksEnded("iteration-2", verdict(PASS, PASS)), ended(Outcome.SUCCESS)), False,
          "done: all 2 checks pass after 2 iterations"),
         ((START, ended(Outcome.SUCCESS)), False, "done, without checks after 2 iterations"),
-        ((START, ended(Outcome.NOTHING_TO_DO)), False, "nothing to do: the checks passed before any turn"),
+        ((START, ended(Outcome.NOTHING_TO_DO)), False, "nothing to do: the checks passed before the first turn"),
         ((START, ended(Outcome.ABORTED, "aborted by the user")), False, "aborted by the user"),
         (
             (START, TaskChanged("task-1", "A", TaskState.DONE, wave=1), TaskChanged("task-2", "B", TaskState.PLANNED, wave=2)),

@@ -77,8 +77,8 @@ OWN_ERRORS = {
 """How the errors begin that some agents report as if they were an answer of their model."""
 AUTH_REQUIRED, METHOD_NOT_FOUND = -32000, -32601
 STOPPED = {
-    "max_tokens": "it reached the limit of its model's tokens",
-    "max_turn_requests": "it reached its own limit of turns",
+    "max_tokens": "it reached the token limit of its model",
+    "max_turn_requests": "it reached its own turn limit",
     "refusal": "its model refused to continue",
     "cancelled": "it was cancelled",
 }

@@ -34,11 +34,11 @@ _TOOLS = {"sub-agents": ("Task", "Agent", "Workflow")}
 _CHANGES = ("Edit", "Write", "NotebookEdit", "Bash")
 _EVENTS = ("PostToolUse", "PostToolUseFailure", "Stop")
 _OWN_LIMITS = {
-    "error_max_turns": "it reached its own limit of turns",
-    "error_max_budget_usd": "it reached its own limit of money",
+    "error_max_turns": "it reached its own turn limit",
+    "error_max_budget_usd": "it reached its own cost limit",
 }
 _STOPPED = {
-    "max_tokens": "its model reached the limit of tokens of one answer: the answer is cut off",
+    "max_tokens": "its model reached the token limit of one answer: the answer is cut off",
     "refusal": "its model refused to continue",
     "model_context_window_exceeded": "the conversation no longer fits into the context of its model",
 }

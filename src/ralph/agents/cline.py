@@ -16,7 +16,7 @@ _OPENING = "Do what is asked for here."
 """Cline reads standard input only if its argument is a prompt of several words. It appends what it reads."""
 _OWN_ENDS = {
     "aborted": "it was aborted",
-    "max_iterations": "it reached its own limit of turns",
+    "max_iterations": "it reached its own turn limit",
     "mistake_limit": "it made too many mistakes in a row",
 }
 _MODES = {FULL_AUTO: ("--act", "--auto-approve", "true"), PLAN: ("--plan",)}

@@ -76,7 +76,7 @@ def _mirror(theirs: Path, home: Path) -> None:
 
 
 _DENIALS = ("tool_not_registered", "policy_violation", "path_not_in_workspace")
-_OWN_LIMIT = "it reached its own limit of turns"
+_OWN_LIMIT = "it reached its own turn limit"
 _EXITS = {
     41: (Failure.ACCESS, "it is not signed in"),
     42: (Failure.AGENT, "it refused its input"),

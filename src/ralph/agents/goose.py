@@ -139,5 +139,5 @@ class GooseReader(StreamReader):
         """The end. What follows an empty line is advice for a user at a terminal."""
         error = error.partition("\n\n")[0] or error
         if error.startswith(_TURN_LIMIT):
-            return self.fail(f"it reached its own limit of turns ({one_line(error)})", Failure.AGENT)
+            return self.fail(f"it reached its own turn limit ({one_line(error)})", Failure.AGENT)
         return self.fail(error)

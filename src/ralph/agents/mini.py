@@ -13,8 +13,8 @@ from ralph.core.turns import AgentEvent, EventKind, Failure
 
 _PLUGINS = Path(__file__).with_name("plugins")
 _OWN_ENDS = {
-    "LimitsExceeded": "it reached its own limit of money or of steps",
-    "TimeExceeded": "it reached its own limit of time",
+    "LimitsExceeded": "it reached its own cost or step limit",
+    "TimeExceeded": "it reached its own time limit",
     "RepeatedFormatError": "its model did not answer in the form that it wants",
 }
 

@@ -155,7 +155,7 @@ class OpenCodeReader(StreamReader):
             case "step_finish":
                 yield from self._add_step_usage(part)
                 if part.get("reason") == "length":
-                    yield from self.warn("its model reached the limit of tokens of one answer: the answer is cut off")
+                    yield from self.warn("its model reached the token limit of one answer: the answer is cut off")
                 if part.get("reason") == "stop":
                     yield from self.succeed()
             case "error":

@@ -122,7 +122,7 @@ class Qwen(Adapter):
     def failure(self, code: int | None, stderr: str) -> tuple[Failure, str] | None:
         """Only the exit code shows that it reached its own limit."""
         if code == _OWN_LIMIT:
-            return Failure.AGENT, "it reached its own limit of turns"
+            return Failure.AGENT, "it reached its own turn limit"
         return super().failure(code, stderr)
 
 

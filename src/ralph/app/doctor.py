@@ -243,6 +243,6 @@ def _runs(project: Project) -> Iterator[Diagnosis]:
             yield Diagnosis("run", False, f"{run.id}: {error.what} ({error.where})", error.todo)
             continue
         if not run.alive and (left := find_marked(TURN_MARK, f"{run.id}/")):
-            what = f"{run.id}: its engine is gone, but {count(len(left), 'process', 'processes')} of it still run"
+            what = f"{run.id}: its engine is gone, but {count(len(left), 'process', 'processes')} of the run still work"
             todo = f"`ralph resume {run.id}` takes them over, `ralph abort {run.id}` ends them"
             yield Diagnosis("run", False, what, todo)

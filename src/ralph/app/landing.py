@@ -107,7 +107,7 @@ def find_run_to_land(project: Project) -> RunDir:
         if tip and not contains(git, "HEAD", tip):
             return run
     raise UsageError(
-        "no run here waits to be landed",
+        "no run here is waiting to land",
         where=str(project.root),
         todo="`ralph land --queue --all` lists all runs with a branch",
     )

@@ -286,7 +286,7 @@ def programs_of(record: RunRecord) -> Iterator[tuple[str, str]]:
     for check in record.checks:
         yield "check", check.command or check.title
     for command in record.trees.setup:
-        yield "set-up", command
+        yield "setup", command
 
 
 def adopt_run(project: Project, run: RunDir, reason: str, at: datetime) -> str:

@@ -155,7 +155,7 @@ def read_share(text: str) -> float:
     """The share of a subscription that `--max-quota` names."""
     share = parse_share(text)
     if share is None:
-        raise UsageError(f"--max-quota {text} is not a share of a quota", todo="use a percentage: --max-quota 80%")
+        raise UsageError(f"--max-quota {text} is not a share from 0% to 100%", todo="use a percentage: --max-quota 80%")
     return share
 
 
@@ -280,7 +280,7 @@ def parse_deadline(text: str | None) -> float | None:
     try:
         moment = datetime.fromisoformat(text).astimezone()
     except ValueError:
-        raise UsageError(f"--deadline {text!r} is not a time", todo="write it like 2026-11-16T07:00") from None
+        raise UsageError(f"--deadline {text!r} is not a date and time", todo="write it like 2026-11-16T07:00") from None
     if moment.timestamp() <= time.time():
         raise UsageError(f"--deadline {text} is in the past", todo="use a later time")
     return moment.timestamp()

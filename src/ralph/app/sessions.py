@@ -132,7 +132,7 @@ def repair_documents(
 def _keep_beside(place: Path, text: str, now: float) -> None:
     """Keep a copy of what is about to change. A link is refused, because Ralph never writes one."""
     if place.is_symlink():
-        raise StateError("a symbolic link is in the place of a document", where=str(place), todo="remove the link")
+        raise StateError("a document is a symbolic link", where=str(place), todo="remove the link")
     place.parent.mkdir(parents=True, exist_ok=True)
     if place.exists() and to_text(read_limited(place)) != text:
         shutil.copy2(place, place.with_name(f"{place.name}.{datetime.fromtimestamp(now):%Y%m%d-%H%M%S}.bak"))
@@ -389,7 +389,9 @@ def find_unread_feedback(session: UserSession) -> list[str]:
     for place in sorted(session.home.glob("iterations/*/feedbacks/*/")):
         if place.is_dir() and any(place.iterdir()) and not (place / FEEDBACK).is_file():
             path = place.relative_to(session.project.root).as_posix()
-            found.append(f"{path}/ has no {FEEDBACK}, so it is not read: say there what is wrong, then resume")
+            found.append(
+                f"{path}/ has no {FEEDBACK}, so Ralph does not read it: write your feedback there, then resume"
+            )
     return found
 
 

@@ -140,18 +140,18 @@ def _agents(selection: AgentSelection) -> Iterator[Item]:
         yield Item(f"agent {label}", label)
         for entry in _plugins_of(spec):
             package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unnamed package"
-            yield Item(f"plug-in {entry.name}", f"{entry.value} of {package}")
+            yield Item(f"plugin {entry.name}", f"{entry.value} of {package}")
 
 
 def _plugins_of(spec: AgentSpec) -> Sequence[EntryPoint]:
-    """The plug-ins that claim to be an agent. Programs that the user names need none, so none is looked for."""
+    """The plugins that claim to be an agent. Programs that the user names need none, so none is looked for."""
     if spec.kind in ("command", "acp"):
         return ()
     return third_party.find_entry_points().get(spec.kind, ())
 
 
 def _scripts(root: Path, selection: AgentSelection | None, setup: Sequence[str]) -> list[Item]:
-    """The files of the project that commands of agents and of the set-up name, and plug-ins that are in the project.
+    """The files of the project that commands of agents and of the setup name, and plugins that are in the project.
 
     A pull can change them behind a command that stays the same. The scripts of checks are not among them: an agent may
     have to change them, and the guards judge that.
@@ -178,7 +178,7 @@ def _split_command(command: str) -> list[str]:
 
 
 def _source_of(entry: EntryPoint) -> Path | None:
-    """The file of a plug-in's module. The module is not imported for it: that would start it."""
+    """The file of a plugin's module. The module is not imported for it: that would start it."""
     package, *rest = entry.module.split(".")
     spec = PathFinder.find_spec(package)
     if spec is None:

@@ -50,7 +50,9 @@ def diff(run: str | None, turn: int | None, stat: bool, as_json: bool) -> int:
 @click.command("undo")
 @run_argument
 @click.option(
-    "--force", is_flag=True, help="Undo even if you changed the same files since. Ralph records your version first."
+    "--force",
+    is_flag=True,
+    help="Undo even if you changed the same files afterwards. Ralph records your version first.",
 )
 @json_option
 def undo(run: str | None, force: bool, as_json: bool) -> int:
@@ -119,7 +121,7 @@ def written_lines(restored: Restored) -> Iterator[str]:
     yield from (f"  {name} (deleted)" for name in name_files(restored.deleted))
     yield from (f"note: {notice}" for notice in restored.notices)
     if restored.files:
-        yield f"Nothing is lost: snapshot {restored.before[:12]} has the files as they were."
+        yield f"Nothing is lost: snapshot {restored.before[:12]} contains the files as they were."
 
 
 def _kept_lines(restored: Restored, command: str) -> Iterator[str]:
@@ -148,8 +150,9 @@ def abort(run: str | None, message: str, revert: bool, force: bool, yes: bool, a
     Ralph ends the turn with all its processes and leaves your files as they are. With --revert, it restores the files as they
     were before the run, and the branch too if only the run committed to it. What you changed while the run was stopped stays
     as it is. If all runs are over, --revert reverts the latest.
-    This includes the files of submodules. It does not restore files that git ignores, nor commits inside submodules, nor a
-    submodule that was added during the run; it names such submodules.
+
+    --revert also restores files in submodules. It does not restore files that git ignores, commits inside submodules, or
+    submodules that were added during the run. Ralph names those submodules.
     """
     refuse_inside_a_turn("an agent cannot end a run", "end your turn, and say why the work cannot continue")
     if force and not revert:

@@ -22,7 +22,9 @@ from ralph.workflows.hats.preset_model import Model
 
 _FORMATS = {".mmd": "mermaid", ".mermaid": "mermaid", ".txt": "text"}
 """The format of a file, by its suffix."""
-_CONFIG = click.option("-c", "--config", "given", multiple=True, metavar="FILE|KEY=VALUE", help="As in `ralph run`.")
+_CONFIG = click.option(
+    "-c", "--config", "given", multiple=True, metavar="FILE|KEY=VALUE", help="The same as in `ralph run`."
+)
 
 
 @click.group("hats")
@@ -93,7 +95,7 @@ def check(preset: str | None, given: tuple[str, ...], strict: bool, as_json: boo
     "--format",
     "form",
     type=click.Choice(["text", "mermaid"]),
-    help="Default: by the suffix of -o; without -o, text in a terminal and mermaid in a pipe.",
+    help="Default: the format that the suffix of -o names; without -o, text in a terminal and mermaid in a pipe.",
 )
 @click.option("-o", "--output", metavar="FILE", help="Write to this file. Its suffix sets the format: .mmd or .txt.")
 def graph(preset: str | None, given: tuple[str, ...], form: str | None, output: str | None) -> int:

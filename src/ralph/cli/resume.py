@@ -35,10 +35,10 @@ from ralph.store.runs import Project, RunDir, describe_run
 @click.option("--scenario", help="Another scenario file for the scripted agent.")
 @click.option("--model", default="", help="Another model from now on.")
 @click.option("--max-iterations", type=int, help="The maximum number of iterations, including those already used.")
-@click.option("--timeout", type=float, help="The maximum minutes of work, including those already used.")
+@click.option("--timeout", type=float, help="The maximum active time, in minutes, including the time already used.")
 @click.option("--deadline", help="The new local time at which all work stops, for example 2026-11-16T07:00.")
 @click.option("--no-deadline", is_flag=True, help="Continue without a deadline.")
-@click.option("--max-cost", type=float, help="The maximum cost in US dollars, including what is already spent.")
+@click.option("--max-cost", type=float, help="The maximum cost, in US dollars, including the cost so far.")
 @click.option(
     "--allow-unpriced", is_flag=True, help="Continue even if Ralph cannot enforce --max-cost because a cost is unknown."
 )

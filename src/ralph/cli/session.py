@@ -92,7 +92,7 @@ def _describer(project: Project) -> Callable[[RunDir], Mapping[str, Any]]:
 @session.command("list")
 @json_option
 def listing(as_json: bool) -> int:
-    """List the sessions of this project, the latest last."""
+    """List the sessions of this project, oldest first."""
     project = here()
     rows = [_row(one) for one in list_sessions(project)]
     lines = [] if rows else [f"No sessions in {project.root}."]
@@ -239,7 +239,7 @@ def give_feedback(words: tuple[str, ...], source: Path | None, attach: tuple[Pat
     """
     found, text = choose_feedback_session(here(), words)
     if text and source:
-        raise UsageError("there are two feedbacks: a text and --from", todo="use only one of them")
+        raise UsageError("the feedback is given twice: as text and with --from", todo="use only one of them")
     refuse_attachments(attach, source)
     batch = next_batch(found)
     attached = [path.name for path in attach]

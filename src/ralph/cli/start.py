@@ -62,7 +62,7 @@ _SETTINGS = (
     click.option(
         "--timeout",
         type=float,
-        help="The maximum minutes of work. Pauses don't count. Default: 60; for sessions, no limit.",
+        help="The maximum active time, in minutes. Pauses don't count. Default: 60; for sessions, no limit.",
     ),
     click.option(
         "--deadline", help="The local time at which all work stops, for example 2026-11-16T07:00. Default: none."
@@ -70,7 +70,7 @@ _SETTINGS = (
     click.option(
         "--max-cost",
         type=float,
-        help="The maximum cost in US dollars. Default: no limit. Refused if the cost of an agent is unknown.",
+        help="The maximum cost, in US dollars. Default: no limit. Refused if the cost of an agent is unknown.",
     ),
     click.option(
         "--allow-unpriced",
@@ -83,9 +83,11 @@ _SETTINGS = (
         help="The largest share of an agent's subscription that the run may use, for example 80%. Default: no limit. Works with"
         " agents that report it: claude and codex.",
     ),
-    click.option("--turn-timeout", type=float, help="The maximum minutes of one turn. Default: 60."),
-    click.option("--idle-timeout", type=float, help="The maximum minutes of a turn without output. Default: 15."),
-    click.option("--check-timeout", type=float, help="The maximum seconds of one check. Default: 600."),
+    click.option("--turn-timeout", type=float, help="The maximum duration of one turn, in minutes. Default: 60."),
+    click.option(
+        "--idle-timeout", type=float, help="The maximum time without output in a turn, in minutes. Default: 15."
+    ),
+    click.option("--check-timeout", type=float, help="The maximum duration of one check, in seconds. Default: 600."),
     click.option(
         "--parallel",
         type=int,
@@ -116,7 +118,7 @@ _SETTINGS = (
     click.option(
         "--sandbox",
         type=click.Choice(["auto", "off", "write", "strict", "require"]),
-        help="How agents and checks are isolated. Default: what your own settings say, else off.",
+        help="How agents and checks are isolated. Default: the level in your own settings, or off.",
     ),
 )
 """The options of `RunOptions`: they become part of the run's record."""
@@ -330,7 +332,7 @@ def _show_plan(new: NewRun, shown: Preview, *, as_json: bool) -> int:
 
 def _worst_case(record: RunRecord, unpriced: tuple[str, ...]) -> str:
     """What the run may use at most, including a cost that nothing limits."""
-    limits, tries = record.limits, f"each up to 5 tries of {_minutes(record.turn_limits.wall)}"
+    limits, tries = record.limits, f"each with up to 5 tries of {_minutes(record.turn_limits.wall)}"
     iterations = count(limits.iterations, "iteration") if limits.iterations else "any number of iterations"
     if limits.cost is None:
         money = "no cost limit (pass --max-cost to set one)"

@@ -22,7 +22,7 @@ _INDENT = " " * 20
 @click.option("--all", "everything", is_flag=True, help="Show all runs.")
 @json_option
 def status(run: str | None, everything: bool, as_json: bool) -> int:
-    """Show the runs of this project: those that need you, then working, waiting and done ones. Or one RUN in detail."""
+    """Show the runs of this project: first those that need you, then working, waiting and done runs. Or show one RUN."""
     project = here()
     if run:
         chosen = project.run(run)
@@ -120,7 +120,7 @@ def _details(row: RunRow) -> list[str]:
     if row.alive and row.doing and row.doing not in row.headline:
         lines.append(one_line(row.doing))
     if row.done_by:
-        lines.append(f"run {row.done_by} has done it since")
+        lines.append(f"run {row.done_by} has since done the same task")
     return [*lines, *row.reasons, *_need_lines(row)]
 
 

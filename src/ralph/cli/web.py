@@ -26,14 +26,14 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 @click.group("web", invoke_without_command=True)
 @click.option(
-    "--port", type=click.IntRange(0, 65535), help="The port. Default: the one of the last time, or a free one."
+    "--port", type=click.IntRange(0, 65535), help="The port. Default: the port that was used last, or a free port."
 )
 @click.option("--unix", type=_FILE, metavar="PATH", help="Listen on a Unix socket instead, for ssh -L.")
 @click.option("--read-only", is_flag=True, help="Show everything, change nothing.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in your browser.")
-@click.option("--once", default="", metavar="RUN", help="Show only RUN, and end with it.")
+@click.option("--once", default="", metavar="RUN", help="Show only RUN, and exit when it ends.")
 @click.option("--bind", default=LOOPBACK, show_default=True, metavar="ADDRESS", help="The address to listen on.")
-@click.option("--cert", "certificate", type=_FILE, help="The TLS certificate, to be reached from other machines.")
+@click.option("--cert", "certificate", type=_FILE, help="The TLS certificate. Access from other machines needs one.")
 @click.option("--key", type=_FILE, help="The key of the certificate.")
 @click.option(
     "--behind-proxy", is_flag=True, help="A proxy on this machine adds TLS and names users (X-Forwarded-User)."
@@ -97,9 +97,9 @@ def _announce(started: Started, *, as_json: bool) -> None:
     if as_json:
         return
     if not started.is_new:
-        click.echo("It runs already: this is the link to it.", err=True)
+        click.echo("The server is already running. This is its link.", err=True)
         return
-    click.echo("The link holds your token: keep it to yourself. Ctrl-C ends the page, and no run.", err=True)
+    click.echo("The link contains your token: do not share it. Ctrl-C ends the server, but no run.", err=True)
     if not has_passphrase():
         click.echo(
             "note: you can watch, steer and answer. For more, set a passphrase: `ralph web passphrase`", err=True
@@ -118,15 +118,19 @@ def token() -> None:
     type=click.Choice([role.value for role in Role]),
     default=Role.VIEW.value,
     show_default=True,
-    help="What it may do.",
+    help="What the token allows.",
 )
 @click.option(
-    "--days", type=click.FloatRange(min=0, min_open=True), default=30.0, show_default=True, help="How long it works."
+    "--days",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="How many days it is valid.",
 )
 @json_option
 def add(name: str, role: str, days: float, as_json: bool) -> int:
-    """Make the token NAME and print it once."""
-    refuse_inside_a_turn("an agent cannot make tokens", "leave that to the user")
+    """Create the token NAME and print it once."""
+    refuse_inside_a_turn("an agent cannot create tokens", "leave that to the user")
     secret = add_token(name, Role(role), days)
     return print_result(as_json, [secret], command="web token add", name=name, role=role, token=secret)
 
@@ -164,7 +168,7 @@ def remove(name: str, as_json: bool) -> int:
 def passphrase(as_json: bool) -> int:
     """Set the passphrase for what an agent must not do by itself: approve, accept, land, undo, resume.
 
-    Ralph asks for it in the browser, once in 15 minutes. Type it here, in a terminal.
+    The page asks for it at most once every 15 minutes. Set it here, in a terminal.
     """
     refuse_inside_a_turn("an agent cannot set the passphrase", "leave that to the user")
     if not sys.stdin.isatty():

@@ -105,7 +105,7 @@ class Spent:
 def describe_cost(spent: Spent) -> str:
     """The money spent, honest about turns whose price is not known."""
     if spent.cost_is_unknown:
-        return "unknown (no price is known for what the agent used)"
+        return "unknown (Ralph knows no price for this agent)"
     if not spent.turns:
         return "$0"
     known = f"${spent.cost:.4f}"

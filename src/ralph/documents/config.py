@@ -88,7 +88,9 @@ class LimitSettings(SettingsSection):
         description="maximum number of iterations of a loop or a run of hats; a session has one iteration for each feedback",
     )
     minutes: float | None = Field(
-        default=60, gt=0, description="maximum active minutes of a run; a session has no limit unless you set one"
+        default=60,
+        gt=0,
+        description="maximum active time of a run, in minutes; a session has no limit unless you set one",
     )
     cost: float | None = Field(default=None, gt=0, description="maximum cost of a run in US dollars")
     allow_unpriced: bool = Field(
@@ -115,8 +117,8 @@ class LimitSettings(SettingsSection):
 class TurnSettings(SettingsSection):
     """What one turn may take."""
 
-    minutes: float = Field(default=60, gt=0, description="maximum minutes of a turn")
-    idle_minutes: float = Field(default=15, gt=0, description="maximum minutes of a turn without output")
+    minutes: float = Field(default=60, gt=0, description="maximum duration of a turn, in minutes")
+    idle_minutes: float = Field(default=15, gt=0, description="maximum time without output in a turn, in minutes")
     grace_seconds: float = Field(
         default=5, ge=0, description="seconds between SIGTERM and SIGKILL when a turn is ended"
     )
@@ -158,7 +160,7 @@ class WorkspaceSettings(SettingsSection):
         default=(), description="untracked directories of the main tree to link into a worktree, for example caches"
     )
     disk_gib: float | None = Field(default=None, gt=0, description="maximum GiB of all worktrees together")
-    setup_minutes: float = Field(default=30, gt=0, description="maximum minutes of a set-up command")
+    setup_minutes: float = Field(default=30, gt=0, description="maximum duration of a setup command, in minutes")
 
     @field_validator("copy_files", "share")
     @classmethod
@@ -173,7 +175,7 @@ class SlotSettings(SettingsSection):
     machine: int | None = Field(
         default=None,
         ge=1,
-        description="turns of all your runs on this machine at the same time; default 8, or two per processor",
+        description="turns of all your runs on this machine at the same time; default: two per processor, but at least 8",
     )
     agents: dict[str, int] = Field(
         default={}, description="turns of an agent in all runs at the same time, by its name"
@@ -227,12 +229,12 @@ class Config(SettingsSection):
         default=None, description="agent that takes over if the usual one makes no progress"
     )
     prices: dict[str, tuple[float, float, float]] = Field(
-        default={}, description="US dollars for a million tokens, by model: input, cached, output"
+        default={}, description="US dollars per million tokens, by model: input, cached, output"
     )
     instructions: tuple[str, ...] = Field(
         default=(),
-        description="files with instructions of the project, for example `[AGENTS.md]`: the prompts of agents that do not read"
-        " them by themselves contain them",
+        description="files with instructions of the project, for example `[AGENTS.md]`; Ralph puts them into the prompts of"
+        " agents that do not read them",
     )
     max_steps: int | None = Field(
         default=None, ge=1, description="maximum model calls in one turn, if the agent supports it"
@@ -243,7 +245,7 @@ class Config(SettingsSection):
     turn: TurnSettings = TurnSettings()
     loop: LoopSettings = LoopSettings()
     session: SessionDefaults = SessionDefaults()
-    check_timeout: float = Field(default=600, gt=0, description="maximum seconds of a check")
+    check_timeout: float = Field(default=600, gt=0, description="maximum duration of a check, in seconds")
     snapshots: bool = Field(default=True, description="take a snapshot of the tree after every turn")
     push: bool = Field(default=False, description="allow agents to push to remote repositories")
     permissions: Literal["ask", "full-auto"] = Field(

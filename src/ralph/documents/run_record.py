@@ -162,7 +162,7 @@ class RunRecord:
     most_steps: int | None = None
     """How often an agent may call its model in one turn, if the agent can be limited."""
     prices: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """US dollars for a million tokens by model (in, cached, out), if the user sets them."""
+    """US dollars per million tokens by model (in, cached, out), if the user sets them."""
     sandbox: str = "off"
     """How its agents and checks are isolated: `auto`, `off`, `write`, `strict` or `require`."""
     land: str = "branch"

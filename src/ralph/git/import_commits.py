@@ -56,7 +56,9 @@ def import_commits(private: PrivateRepository, label: str) -> list[str]:
         if not difference.is_empty:
             notices = _Taking(private, difference, label, before).run()
     except RalphError as error:
-        notices = [f"the commits of {label} could not be taken in: {error.what}; they are kept in {private.directory}"]
+        notices = [
+            f"the commits of {label} could not be imported: {error.what}; Ralph keeps them in {private.directory}"
+        ]
         with contextlib.suppress(OSError):
             (private.home / "before.json").unlink()
         return notices
@@ -171,7 +173,7 @@ class _Taking:
                 continue
             there = git.run("rev-parse", "-q", "--verify", name, ok=(0, 1)).text
             if there not in (was, sha):
-                notices.append(f"something other than this turn moved {name}; the agent's {sha[:10]} was not taken in")
+                notices.append(f"something other than this turn moved {name}; the agent's {sha[:10]} was not imported")
                 continue
             if there != sha:
                 git.run("update-ref", "-m", f"ralph: {self.label}", name, sha, was or "0" * len(sha))

@@ -355,7 +355,7 @@ def fill_submodules(other: Git, tree: Git) -> None:
             else:
                 _clone(tree, name, path, source)
         except GitError:
-            # The copy lacks the commit. The set-up commands of the user may fetch it.
+            # The copy lacks the commit. The setup commands of the user may fetch it.
             continue
         fill_submodules(Git(other.cwd / path), Git(tree.cwd / path))
 

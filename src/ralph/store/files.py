@@ -118,7 +118,7 @@ def read_limited(path: Path, limit: int = READ_LIMIT, *, follow: bool = False) -
     with os.fdopen(open_regular(path, os.O_RDONLY, follow=follow), "rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
-        raise StateError(f"the file is larger than the {limit // 1024} KiB that are read of it", where=str(path))
+        raise StateError(f"the file is larger than {limit // 1024} KiB, the limit for this file", where=str(path))
     return data
 
 

@@ -151,7 +151,7 @@ class Mailbox:
         name.encode()
         seen, data = _signature(path), read_limited(path, _signal_files().SIZE_LIMIT)
         if not data.endswith(b"\n") and _is_fresh(seen):
-            raise BlockingIOError("it may still be being written")
+            raise BlockingIOError("it may not be complete yet")
         signal: Signal = _signal_files().parse_signal(name, data.decode())
         return replace(signal, stamp=f"{seen[0]}-{seen[2]}")
 

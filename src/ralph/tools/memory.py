@@ -123,7 +123,9 @@ def _find(stored: list[Memory], args: "dict[str, Any]") -> Memory:
     if found := next((memory for memory in stored if memory.id == args["id"]), None):
         return found
     where = files.shared_path(args, FILE)
-    raise ToolError(f"Memory not found: {args['id']}", "`ralph tools memory list` shows them", where=where, code=1)
+    raise ToolError(
+        f"Memory not found: {args['id']}", "`ralph tools memory list` lists all memories", where=where, code=1
+    )
 
 
 def _filter(stored: list[Memory], args: "dict[str, Any]") -> list[Memory]:
@@ -198,7 +200,7 @@ COMMANDS = (
     ),
     Command(
         "search",
-        "Find memories by words, the best first.",
+        "Find memories by words, best match first.",
         _search,
         Argument("query", nargs="*", default="", help="The words to look for."),
         _KINDS,

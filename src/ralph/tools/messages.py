@@ -121,12 +121,16 @@ EMIT = Command(
     "emit",
     "Publish an event. The run routes it when the turn has ended.",
     _emit,
-    Argument("topic", help="What it is about, for example build.done."),
-    Argument("payload", nargs="*", default="", help="Its content; - reads it from standard input."),
+    Argument("topic", help="The topic of the event, for example build.done."),
+    Argument("payload", nargs="*", default="", help="The content of the event; - reads it from standard input."),
     Argument("-j", "--json", action="store_true", help="The payload is JSON. Ralph checks it and stores it as JSON."),
     Argument("--ts", metavar="TIME", help="When it happened. Default: now."),
-    Argument("--run", metavar="RUN", help="The run that receives it, if a user publishes it. Default: the latest."),
-    Argument("--file", metavar="PATH", help="The file to add it to. Default: the turn's own, or the current one."),
+    Argument(
+        "--run", metavar="RUN", help="The run that receives it, if you publish it outside a turn. Default: the latest."
+    ),
+    Argument(
+        "--file", metavar="PATH", help="The file to add it to. Default: the file of the turn, or of the current run."
+    ),
 )
 
 
@@ -163,7 +167,7 @@ ABOUT_INTERACT = "Report your progress to the user, or ask a question. The user 
 FEED = "progress.jsonl"
 LONGEST = 2000
 LONGEST_QUESTION = 4000
-NO_ANSWER = "The user did not answer in time. Use your own judgement, and report what you decided and why."
+NO_ANSWER = "The user did not answer in time. Use your own judgment, and report what you decided and why."
 SIGNALS_USAGE = """usage: ralph tools signals
 
   Print each message of the user to you once. Call it between the steps of your work."""

@@ -72,7 +72,9 @@ def _find(tasks: AgentTasks, args: "dict[str, Any]") -> AgentTask:
     if task := tasks.find(args["id"], files.run_id(args)):
         return task
     where = files.shared_path(args, FILE)
-    raise ToolError(f"Task {args['id']} not found", "`ralph tools task list --all` shows them", where=where, code=1)
+    raise ToolError(
+        f"Task {args['id']} not found", "`ralph tools task list --all` lists all tasks", where=where, code=1
+    )
 
 
 def _new(tasks: AgentTasks, args: "dict[str, Any]", run: str) -> AgentTask:
@@ -219,7 +221,7 @@ COMMANDS = (
     Command("add", "Add a task.", _add, Argument("title", nargs="+", help="What to do."), *_DETAILS),
     Command(
         "ensure",
-        "Add a task, or update the task of this run with the same key. Its status stays.",
+        "Add a task, or update the task of this run with the same key. Its status does not change.",
         _ensure,
         Argument("title", nargs="*", default="", help="What to do."),
         Argument(

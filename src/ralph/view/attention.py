@@ -299,7 +299,7 @@ def _task_of(merge: MergeView) -> str:
 def _conflict(view: RunView, merge: MergeView) -> Need:
     what = {
         MergeResult.CHECKS_FAILED: "merges, but the checks fail on the merged tree",
-        MergeResult.REVERTS: "would take back work that is merged already",
+        MergeResult.REVERTS: "would revert work that is already merged",
     }
     reason = what.get(merge.end, "has a merge conflict") if merge.end else "is not merged"
     text = f"{_task_of(merge)} {reason}" + (f": {', '.join(merge.files[:5])}" if merge.files else "")

@@ -51,7 +51,7 @@ def _describe_end(view: RunView) -> str:
         after = f" after {count(view.spent.iterations, 'iteration')}" if view.spent.iterations else ""
         return f"{_what_is_done(view)}{after}"
     if outcome is Outcome.NOTHING_TO_DO:
-        return "nothing to do: the checks passed before any turn"
+        return "nothing to do: the checks passed before the first turn"
     words = outcome.value.replace("-", " ")
     first = reason if reason.lower().startswith(words) else f"{words}: {reason}"
     return _join(first.rstrip("."), describe_checks(view) if outcome not in _REASON_IS_ENOUGH else "")

@@ -110,7 +110,7 @@ def read_tokens() -> list[AccessToken]:
     except FileNotFoundError:
         return []
     except (OSError, StateError, ValueError, KeyError, TypeError, RecursionError) as error:
-        todo = f"remove it, and make the tokens again: rm {_tokens_path()}"
+        todo = f"remove it, and create the tokens again: rm {_tokens_path()}"
         raise StateError("the list of tokens cannot be read", where=str(_tokens_path()), todo=todo) from error
 
 
@@ -131,7 +131,7 @@ def _hash(secret: str) -> str:
 def set_passphrase(new: str, old: str | None) -> None:
     """Set the passphrase. The one before it has to be known."""
     if has_passphrase() and (old is None or not is_passphrase(old)):
-        raise UsageError("that is not the passphrase", todo="type the present passphrase first")
+        raise UsageError("that is not the passphrase", todo="type the current passphrase first")
     if len(new) < FEWEST_CHARACTERS:
         raise UsageError(f"a passphrase has at least {FEWEST_CHARACTERS} characters", todo="choose a longer one")
     salt = os.urandom(16)

@@ -330,7 +330,7 @@ def json_error(status: int, what: str, todo: str = "", *, where: str = "", code:
 def error_response(error: RalphError | OSError) -> Response:
     """The error of a use case as JSON."""
     if isinstance(error, FileNotFoundError):
-        return json_error(404, "that is not there any more", "go back to the inbox")
+        return json_error(404, "this no longer exists", "go back to the inbox")
     if isinstance(error, OSError):
         return json_error(500, error.strerror or "a file cannot be read", where=str(error.filename or ""))
     status = 400

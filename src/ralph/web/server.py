@@ -113,7 +113,7 @@ def refuse_open_server(options: ServerOptions) -> None:
         raise UsageError("--public-url is no address", where=options.public_url, todo="write https://HOST")
     needs_name = options.behind_proxy or not _is_loopback(options.bind)
     if not _is_loopback(options.bind) and not options.certificate and not options.behind_proxy:
-        todo = "give --cert and --key, or put a proxy with TLS before it and pass --behind-proxy"
+        todo = "give --cert and --key, or put a proxy with TLS in front of it and pass --behind-proxy"
         raise UsageError(f"{options.bind} can be reached from other machines without encryption", todo=todo)
     if needs_name and not options.public_url:
         raise UsageError("users need a name for this server", todo="add --public-url https://HOST")

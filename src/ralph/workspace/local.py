@@ -375,7 +375,8 @@ class LocalTurns:
     def _describe_error(self, ended: JobExit, summary: OutputSummary, directory: Path) -> str:
         how = f"killed by signal {ended.signal}" if ended.signal else f"exit code {ended.code}"
         if ended.reason != "exit":
-            how = {"idle": "no output for too long", "wall": "ran too long"}.get(ended.reason, ended.reason)
+            limits = {"idle": "it reached the limit of time without output", "wall": "it reached its time limit"}
+            how = limits.get(ended.reason, ended.reason)
         elif ended.code == 0:
             how = "the agent stopped without saying that it had finished"
         detail = summary.error or ended.error or _read_end(directory / "stderr")

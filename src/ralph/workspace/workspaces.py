@@ -146,7 +146,7 @@ class Workspaces:
         try:
             worktree = await self.open(workspace)
         except SetupError as error:
-            failed = CheckResult("the set-up commands pass", CheckStatus.FAILED, 0.0, reason=error.what)
+            failed = CheckResult("the setup commands pass", CheckStatus.FAILED, 0.0, reason=error.what)
             return Verdict((failed,))
         verdict = await worktree.verifier.run(key, checks, red)
         # Worktrees that are made later are compared with it.

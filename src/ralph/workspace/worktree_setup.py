@@ -1,4 +1,4 @@
-"""Setting up worktrees: files that git does not hold, set-up commands, and a record of each.
+"""Setting up worktrees: files that git does not hold, setup commands, and a record of each.
 
 After a kill, the next engine finds the worktrees by these records, complete or not.
 """
@@ -76,7 +76,7 @@ class WorktreeSetup:
             ) from error
 
     async def set_up(self, tree: Worktree, runner: CheckRunner, name: str, since: str) -> str:
-        """Run the set-up commands if they were not run in a worktree yet, or a manifest has changed; return the commit."""
+        """Run the setup commands if they were not run in a worktree yet, or a manifest has changed; return the commit."""
         head = await asyncio.to_thread(Git(tree.path).resolve_commit)
         commands = self.trees.setup
         if not commands or (since and not await asyncio.to_thread(_must_set_up_again, Git(tree.path), since, head)):
@@ -87,7 +87,7 @@ class WorktreeSetup:
         if bad := next((result for result in verdict.results if not result.passed), None):
             last_line = (bad.output.strip().splitlines() or [""])[-1]
             todo = f"try it in {tree.path}, then correct `workspace.setup` in ralph.yml"
-            raise SetupError(f"the set-up command `{bad.command}` failed: {bad.reason}; {last_line[:300]}", todo=todo)
+            raise SetupError(f"the setup command `{bad.command}` failed: {bad.reason}; {last_line[:300]}", todo=todo)
         return head
 
 
@@ -144,7 +144,7 @@ class WorkspaceRecord:
     merged_for: str = field(default="", metadata=former_name("brought_for"))
     """The work for which it was merged in."""
     ready: str = ""
-    """The commit on which the set-up commands were last run; empty if they were not."""
+    """The commit on which the setup commands were last run; empty if they were not."""
     size: int = 0
     """Its size then, in bytes."""
     schema: int = 1

@@ -155,7 +155,7 @@ def turn_ended_lines(entry: TurnEnded) -> list[str]:
     if result.usage.cost is not None:
         facts.append(f"${result.usage.cost:.4f}")
     if result.survivors:
-        facts.append(f"{count(result.survivors, 'left-over process', 'left-over processes')} ended")
+        facts.append(f"{count(result.survivors, 'leftover process', 'leftover processes')} ended")
     lines = ["  " + " · ".join(facts)]
     if result.error and result.end not in (TurnEnd.STOPPED, TurnEnd.STEERED):
         lines.append(f"  {result.error}")

@@ -52,7 +52,7 @@ class LoopRenderer(Renderer):
             case TurnEnded():
                 return [*turn_ended_lines(entry), *(self._render_lesson() if before.phase is Phase.REFLECT else ())]
             case ChecksStarted(key=key) if WorkKey.parse(key) == BASELINE:
-                return ["baseline: checking before any turn"]
+                return ["baseline: running the checks before the first turn"]
             case ChecksStarted(checks=checks):
                 return ["", f"Verifying: {' AND '.join(checks)}"]
             case ChecksEnded():

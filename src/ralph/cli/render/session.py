@@ -88,7 +88,7 @@ def about(key: str) -> str:
         case SessionWork.EXTRACT:
             return "what was learned"
         case SessionWork.BASELINE:
-            return "before any turn"
+            return "before the first turn"
         case SessionWork.SESSION_CHECK | SessionWork.SESSION_REVIEW:
             return "the whole session"
     return key
@@ -188,7 +188,7 @@ def next_action(settings: SessionSettings, state: SessionState, *, alive: bool =
     if state.state in (State.COMPLETE, State.KNOWLEDGE_APPROVAL) and new_feedback(settings, state):
         return f"`ralph session resume {run}` plans again with your feedback"
     if aborted and settings.layout.is_classic:
-        return f"it was aborted; to continue, say how with {say}, then `ralph session resume {run}`"
+        return f"the session was aborted; to continue, say how with {say}, then `ralph session resume {run}`"
     if state.flow.stop:
         return f"{'paused' if state.flow.paused else 'blocked'}: {state.flow.stop}; `ralph session resume {run}` tries again"
     if state.fault:
@@ -277,4 +277,4 @@ def _last_action(state: SessionState) -> str:
 
 def under_way(run: str) -> str:
     """What the user can do while an engine runs the session."""
-    return f"it is running; `ralph logs -f {run}` follows it"
+    return f"the session is running; `ralph logs -f {run}` follows it"

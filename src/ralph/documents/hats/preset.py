@@ -98,7 +98,7 @@ class EventLoop(SettingsSection):
     )
     cancellation_promise: str = Field(default="", description="event that ends the run as cancelled")
     max_iterations: int = Field(default=100, ge=1, description="maximum number of turns of a run")
-    max_runtime_seconds: float = Field(default=14400, gt=0, description="maximum active seconds of a run")
+    max_runtime_seconds: float = Field(default=14400, gt=0, description="maximum active time of a run, in seconds")
     max_cost_usd: float | None = Field(default=None, gt=0, description="maximum cost of a run in US dollars")
     max_consecutive_failures: int = Field(
         default=5, ge=1, description="number of failed turns in a row that ends the run"
@@ -187,7 +187,7 @@ class Aggregate(SettingsSection):
 
     mode: Literal["wait_for_all"] = Field(default="wait_for_all", description="when all of the wave have ended")
     timeout: float | None = Field(
-        default=None, gt=0, description="maximum seconds of a wave; workers that need longer fail"
+        default=None, gt=0, description="maximum duration of a wave, in seconds; workers that need longer fail"
     )
 
 
@@ -207,7 +207,7 @@ class HatKeys(SettingsSection):
     model: str = Field(default="", description="model of this hat")
     backend_args: Words = Field(default=(), alias="args", description="additional arguments for its agent")
     max_activations: int | None = Field(default=None, ge=1, description="maximum number of turns of this hat in a run")
-    timeout: float | None = Field(default=None, gt=0, description="maximum seconds of a turn of this hat")
+    timeout: float | None = Field(default=None, gt=0, description="maximum duration of a turn of this hat, in seconds")
     disallowed_tools: Words = Field(default=(), description="tools that this hat cannot use, by its agent's names")
     may_ask: bool = Field(default=True, description="allow this hat to ask you questions")
     scratchpad: Place = Field(default="", description="scratchpad of this hat")
@@ -267,7 +267,7 @@ class Memories(SettingsSection):
 class AdapterKeys(SettingsSection):
     """What holds for one agent."""
 
-    timeout: float = Field(default=300, gt=0, description="maximum seconds of a turn without output")
+    timeout: float = Field(default=300, gt=0, description="maximum time without output in a turn, in seconds")
 
 
 class Preset(SettingsSection):

@@ -84,7 +84,7 @@ class ReviewerAnswer(_Judgement):
     verdict_in = "verdict"
 
     verdict: Literal["Qualified", "Failed", ""] = Field(
-        default="", description="Qualified only where every success criterion holds"
+        default="", description="Qualified only if every success criterion holds"
     )
     feedback: str = Field(default="", max_length=_TEXT, description="what exactly has to be different, if it failed")
 
@@ -98,7 +98,7 @@ class SessionReviewAnswer(_Judgement):
     verdict_in = "assessment"
 
     assessment: Literal["Complete", "Gaps Identified", ""] = Field(
-        default="", description="Complete only where every goal is reached"
+        default="", description="Complete only if every goal is reached"
     )
     goals_achieved: str = Field(default="", max_length=200, description="how many of how many, as X/Y")
     gaps: list[str] = Field(default=[], description="each gap, and what it would take")

@@ -315,7 +315,7 @@ def _read_suppressions(source: SourceFile, path: str) -> Iterator[Suppression]:
 
 
 def _read_directive(match: re.Match[str], path: str, line: int, text: str, *, is_explained: bool) -> Suppression:
-    """A comment that turns a checker off, such as `# noqa: F401  the plug-in registers itself`."""
+    """A comment that turns a checker off, such as `# noqa: F401  the plugin registers itself`."""
     what, rest = re.sub(r":\s*", ": ", match["what"]), match["rest"]
     has_no_name = _UNNAMED.search(what) or re.match(r"\s+(-|#|//)", rest)
     named = None if has_no_name else _CODE.match(rest)

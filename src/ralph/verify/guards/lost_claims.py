@@ -153,7 +153,7 @@ class ClaimTracker:
         return any(own <= new_claim.values and is_as_strong(claim, new_claim.claim) for new_claim in new)
 
     def _is_made_before(self, claim: Assertion, test: Unit) -> bool:
-        """Whether the set-up of a test makes the claim now."""
+        """Whether the setup of a test makes the claim now."""
         for unit in self.set_up:
             is_fixture = "fixture" in unit.head_text and "autouse" not in unit.head_text
             is_run = unit.name in test.tokens if is_fixture else unit.path == test.path or unit.scope != test.scope

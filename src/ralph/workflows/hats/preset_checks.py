@@ -224,7 +224,7 @@ def _waves(model: Model) -> Iterator[PresetFinding]:
             todo = "let a hat publish several events for it, or remove `concurrency`"
             yield warning("wave-of-one", ("hats", hat.id, "concurrency"), what, todo, hat.id)
         if hat.max_activations and hat.concurrency > hat.max_activations:
-            what = f"{hat.concurrency} turns of {hat.id} at once, and {hat.max_activations} at all"
+            what = f"{hat.concurrency} turns of {hat.id} at once, but only {hat.max_activations} in the whole run"
             yield warning("wave-limited", ("hats", hat.id, "concurrency"), what, "allow it more turns", hat.id)
 
 

@@ -276,7 +276,7 @@ def _evidence(model: Model) -> Iterator[PresetFinding]:
             todo = f"remove it, or use a topic that leads back to {hat.id}"
             yield warning("default-promise", ("hats", hat.id, "default_publishes"), what, todo, hat.id)
         elif hat.default_publishes in model.settings.required:
-            what = f"`{hat.default_publishes}` is required, and does not count as a default: silence ends at a gate"
+            what = f"`{hat.default_publishes}` is required, but does not count if Ralph publishes it as a default"
             todo = "use a topic that says that the work is not finished"
             yield warning("default-required", ("hats", hat.id, "default_publishes"), what, todo, hat.id)
 
