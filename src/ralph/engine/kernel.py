@@ -213,7 +213,7 @@ class Kernel(Generic[S]):
             more = change.files - len(change.names)
             names = ", ".join(change.names) + (f" and {more} more" if more else "")
             self._journal(SnapshotTaken("changed by the user", change.snapshot))
-            self._journal(Notice(f"You changed {names} while the run was stopped. This does not count as its work."))
+            self._journal(Notice(f"You changed {names} while the run was stopped. Undo and revert leave that alone."))
 
     def _load(self) -> S:
         """The state that the documents describe, with the events since they were written."""
