@@ -22,7 +22,7 @@ from ralph.workflows.hats.preset_model import Model, PresetFinding
 
 _SHOWN_WARNINGS = "shown-warnings"
 """The file in `.ralph/` with a hash of each list of warnings that a run has shown."""
-_MOST_SHOWN = 100
+_MAX_SHOWN = 100
 
 
 def with_limits(preset: Preset, config: Config) -> Config:
@@ -120,7 +120,7 @@ class PresetWarnings:
         """Note that a run has shown them."""
         if self.warnings:
             digests = dict.fromkeys([*self._read_shown(), self._digest])
-            write_atomic(self._file, to_bytes("".join(f"{digest}\n" for digest in [*digests][-_MOST_SHOWN:])))
+            write_atomic(self._file, to_bytes("".join(f"{digest}\n" for digest in [*digests][-_MAX_SHOWN:])))
 
     def _read_shown(self) -> list[str]:
         try:

@@ -21,7 +21,7 @@ from ralph.workflows.merge_rules import LeftQueue
 FAILED = "wave.worker.failed"
 """Published for a worker of a wave that failed: its turn, or the merge of its work."""
 _MIN_SECONDS = 1.0
-ANSWERED, LISTED, _MOST_LISTED = 400, 120, 8
+ANSWERED, LISTED, _MAX_LISTED = 400, 120, 8
 """Characters of the event that an answer quotes, characters of each event of a list, and events that it has at most."""
 
 
@@ -79,8 +79,8 @@ def _wave_turn(
     context: HatsContext, state: HatsState, wave: Wave, hat: Hat, job: WaveWorker, now: float
 ) -> TurnRequest:
     others = [one.event for one in wave.jobs if one is not job]
-    listed = "; ".join(_name_event(event) for event in others[:_MOST_LISTED])
-    more = f"; and {len(others) - _MOST_LISTED} more" if len(others) > _MOST_LISTED else ""
+    listed = "; ".join(_name_event(event) for event in others[:_MAX_LISTED])
+    more = f"; and {len(others) - _MAX_LISTED} more" if len(others) > _MAX_LISTED else ""
     parallel_note = (
         f"At the same time, your hat works on other events, each in its own copy of the tree: {listed}{more}."
         " Do only what your event asks for. All work is merged at the end."
