@@ -47,15 +47,15 @@ def settings(project: Project, workflow: str, *options: str, agent: tuple[str, .
 
 
 def at(found: Any, path: str) -> Any:
-    """What is under a path like `crew.chain.0.model`."""
+    """What is under a path like `agents.chain.0.model`."""
     for part in path.split("."):
         found = found[int(part)] if isinstance(found, list) else found[part]
     return found
 
 
 SETTINGS: dict[str, tuple[str, str, Any]] = {
-    "agents": ("agents: [claude, codex]", "crew.chain.1.kind", "codex"),
-    "escalate": ("escalate: {agent: codex, after: 4}", "crew.escalate_after", 4),
+    "agents": ("agents: [claude, codex]", "agents.chain.1.kind", "codex"),
+    "escalate": ("escalate: {agent: codex, after: 4}", "agents.escalate_after", 4),
     "prices": ("prices: {m: [1, 2, 3]}", "prices.m", [1.0, 2.0, 3.0]),
     "max_steps": ("max_steps: 7", "most_steps", 7),
     "limits.iterations": ("limits: {iterations: 4}", "limits.iterations", 4),
@@ -80,9 +80,9 @@ SETTINGS: dict[str, tuple[str, str, Any]] = {
     "slots.machine": ("slots: {machine: 6}", "slots.machine", 6),
     "slots.agents": ("slots: {agents: {claude: 2}}", "slots.agents.claude", 2),
     "land": ("land: push", "land", "push"),
-    "agent": ("agent: {agent: claude, model: opus}", "crew.chain.0.model", "opus"),
-    "agent_command": ("agent_command: cat", "crew.chain.0.command", ["cat"]),
-    "roles": ("roles: {executor: codex}", "crew.roles.executor.0.kind", "codex"),
+    "agent": ("agent: {agent: claude, model: opus}", "agents.chain.0.model", "opus"),
+    "agent_command": ("agent_command: cat", "agents.chain.0.command", ["cat"]),
+    "roles": ("roles: {executor: codex}", "agents.roles.executor.0.kind", "codex"),
 }
 """By its key: the setting in ralph.yml, where the record has it, and as what."""
 OF_ONE_WORKFLOW = ("loop.", "session.")
@@ -132,15 +132,15 @@ def test_setting_is_in_the_record(project: Project, workflow: str, key: str) -> 
 
 
 OPTIONS: dict[str, tuple[tuple[str, ...], str, Any]] = {
-    "--agent": (("--agent", "claude", "--agent", "codex"), "crew.chain.1.kind", "codex"),
-    "--agent-command": (("--agent-command", "cat -u"), "crew.chain.0.command", ["cat", "-u"]),
-    "--agent-acp": (("--agent-acp", "claude acp"), "crew.chain.0.command", ["claude", "acp"]),
-    "--scenario": (("--scenario", "play.yaml"), "crew.chain.0.kind", "scripted"),
-    "--model": (("--agent", "claude", "--model", "opus"), "crew.chain.0.model", "opus"),
-    "--agent-arg": (("--agent", "claude", "--agent-arg", "--debug"), "crew.chain.0.arguments", ["--debug"]),
+    "--agent": (("--agent", "claude", "--agent", "codex"), "agents.chain.1.kind", "codex"),
+    "--agent-command": (("--agent-command", "cat -u"), "agents.chain.0.command", ["cat", "-u"]),
+    "--agent-acp": (("--agent-acp", "claude acp"), "agents.chain.0.command", ["claude", "acp"]),
+    "--scenario": (("--scenario", "play.yaml"), "agents.chain.0.kind", "scripted"),
+    "--model": (("--agent", "claude", "--model", "opus"), "agents.chain.0.model", "opus"),
+    "--agent-arg": (("--agent", "claude", "--agent-arg", "--debug"), "agents.chain.0.arguments", ["--debug"]),
     "--no-sub-agents": (
         ("--agent", "claude", "--no-sub-agents"),
-        "crew.chain.0.without_tools",
+        "agents.chain.0.without_tools",
         ["sub-agents"],
     ),
     "--max-iterations": (("--max-iterations", "4"), "limits.iterations", 4),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ralph.core.entries import Notice
 from ralph.core.errors import LockedError, StateError, UsageError
 from ralph.core.events import MergeResult
+from ralph.core.ids import WorkKey, WorkKind, name_wave_workspace
 from ralph.documents.run_record import RunRecord
 from ralph.git.command import Git, printable
 from ralph.git.commits import RemovedCommits, remove_commits
@@ -19,7 +20,6 @@ from ralph.store.documents import Documents
 from ralph.store.files import read_limited
 from ralph.store.journal import read_raw
 from ralph.store.runs import Project, RunDir
-from ralph.workflows.hats.waves import find_workspace_of
 from ralph.workflows.loop import HOME
 
 if TYPE_CHECKING:
@@ -268,7 +268,9 @@ def _find_merge_of(run: RunDir, turn: int | None) -> tuple[str, str]:
     workspace = commit = ""
     for _, line in read_raw(run.path / "journal.jsonl"):
         if line.get("type") == "turn.started" and line.get("turn") == turn:
-            workspace = find_workspace_of(str(line.get("role")), str(line.get("key")))
+            work = WorkKey.parse(str(line.get("key")))
+            if work and work.kind is WorkKind.WAVE:
+                workspace = name_wave_workspace(str(line.get("role")), work.number)
         elif workspace and line.get("type") == "merge.ended" and line.get("workspace") == workspace:
             commit = str(line.get("commit")) if line.get("end") == MergeResult.MERGED else commit
     return workspace, commit

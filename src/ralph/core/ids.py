@@ -123,3 +123,8 @@ class WorkKey:
 
 
 BASELINE = WorkKey(WorkKind.BASELINE)
+
+
+def name_wave_workspace(hat: str, number: int) -> str:
+    """The workspace of a hat's turn in a wave, by the number of its event."""
+    return f"{hat}-{number}/1"

@@ -7,7 +7,7 @@ the result does not depend on their speed. A worker that fails or cannot be merg
 from dataclasses import replace
 
 from ralph.core.events import Event, MergeEnded, MergeResult, TurnEnded, Work
-from ralph.core.ids import WorkKey, WorkKind
+from ralph.core.ids import WorkKey, WorkKind, name_wave_workspace
 from ralph.core.outcomes import Outcome
 from ralph.core.text import count
 from ralph.core.turns import TurnEnd, TurnRequest
@@ -258,10 +258,4 @@ def _task(wave: Wave, job: WaveWorker) -> str:
 
 
 def _workspace(wave: Wave, job: WaveWorker) -> str:
-    return f"{_task(wave, job)}/1"
-
-
-def find_workspace_of(hat: str, key: str) -> str:
-    """The workspace of a turn of a wave, by its hat and the key of its work; empty for other turns."""
-    work = WorkKey.parse(key)
-    return f"{hat}-{work.number}/1" if work and work.kind is WorkKind.WAVE else ""
+    return name_wave_workspace(wave.hat, job.event.number)
