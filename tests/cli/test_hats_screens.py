@@ -93,6 +93,16 @@ class TestPromptMode:
             assert PROMPT_KEYS in (ROOT / "docs" / page).read_text()
 
 
+class TestChecks:
+    def test_line_before_the_checks_names_commands_and_no_internal_key(self, project: Project) -> None:  # noqa: F811
+        (project.root / "ralph.yml").write_text(ONE_HAT)
+        agent = """sh -c '"$RALPH_BIN" emit LOOP_COMPLETE'"""
+        done = project.ralph("run", "-p", "x", "--check", "`true`", "--agent-command", agent, "--yes")
+        assert done.code == 0, done.said
+        assert "\nrunning the checks: `true` passes\n" in done.out
+        assert "claim" not in done.out
+
+
 class TestStructuralErrors:
     def test_all_of_them_come_at_once_in_the_order_of_their_lines(self, project: Project) -> None:  # noqa: F811
         (project.root / "ralph.yml").write_text(FAULTY)

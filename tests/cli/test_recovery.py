@@ -551,7 +551,7 @@ class TestResume:
         done = run_into_deadline(project)
         assert done.code == 3, done.said
         run = project.run.name
-        assert f"- ralph resume {run} --no-deadline   (as long as it takes)" in done.out
+        assert f"- ralph resume {run} --no-deadline   (without a deadline)" in done.out
         assert f"- ralph resume {run} --deadline 20" in done.out
         refused = project.ralph("resume")
         assert (refused.code, "--no-deadline" in refused.err) == (2, True)

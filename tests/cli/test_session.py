@@ -161,7 +161,7 @@ def test_executor_edits_only_a_copy_of_the_session(project: Project) -> None:  #
     assert done.code == 0, done.said
     report = (home(project) / "reports" / "task-1-report.md").read_text()
     assert "By hand." in report and "**Status**: Failed" in report, "a reviewer decides, not the marker in the copy"
-    assert "ignored (not the turn's to write, or too large): session/progress.md" in done.out
+    assert "ignored (the turn cannot write it, or it is too large): session/progress.md" in done.out
 
 
 def test_a_session_that_was_damaged_while_it_was_stopped_is_repaired_and_continues(project: Project) -> None:  # noqa: F811

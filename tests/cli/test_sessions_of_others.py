@@ -323,8 +323,8 @@ def test_a_repair_keeps_what_was_there(project: Project) -> None:  # noqa: F811
     done = project.ralph("session", "repair", id, "--json").json
     assert done["done"] == [
         'progress.md: removed line 6, which is about no step and no task: "mine"',
-        "progress.md: the marker of task-1 was none, and counts as not started",
-        "progress.md: lines for task-2 were put in",
+        "progress.md: the marker of task-1 was invalid, and counts as not started",
+        "progress.md: lines for task-2 were added",
     ]
     text = (home / "progress.md").read_text()
     assert text == "# Progress\nMine.\n\n## Tasks\n- [ ] task-1 (Completed)\n- [ ] task-2 (Not Started)\n"

@@ -51,7 +51,7 @@ def test_a_steer_is_taken_in_and_the_page_says_by_whom(server: Server) -> None:
     [signal] = view["signals"]
     assert signal["message"] == "use <b>httpx</b>"
     acks = view["display"]["signals"][signal["id"]]
-    assert acks[0][2].startswith("Taken in by turn ")
+    assert acks[0][2].startswith("Received by turn ")
     taken = next(line for line in server.journal(key) if line["type"] == "signal.accepted")
     assert taken["signal"]["by"] == "web:owner"
     server.wait_for(key, lambda view: not view["alive"])

@@ -80,7 +80,7 @@ def test_a_run_appears_streams_is_steered_and_commented(page: Any, server: Serve
     composer = page.get_by_label("Message to the agent").first
     composer.fill(f"Use the plain name {HOSTILE}")
     page.get_by_role("button", name="Steer", exact=True).first.click()
-    page.locator(".ack", has_text="Taken in by turn").first.wait_for()
+    page.locator(".ack", has_text="Received by turn").first.wait_for()
     assert page.evaluate("window.hacked") is None
     server.wait_for(key, lambda view: not view["alive"])
 
@@ -99,7 +99,7 @@ def test_a_comment_on_a_line_goes_to_the_agent(page: Any, server: Server) -> Non
     page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
     page.get_by_role("button", name="Continue").click()
     server.wait_for(key, lambda view: view["resumes"] == 1 and not view["alive"])
-    page.locator("[data-comment=sent]", has_text="Taken in by turn 2").wait_for()
+    page.locator("[data-comment=sent]", has_text="Received by turn 2").wait_for()
     prompt = server.get(f"/api/runs/{key}/turns/2/prompt").data["text"]
     assert "`value.txt`, line 1" in prompt and "> +wrong" in prompt and "This must say right." in prompt
 

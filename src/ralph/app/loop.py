@@ -138,7 +138,7 @@ def _refuse_unworkable(project: Project, loop: LoopRunSettings, *, snapshots: bo
         )
     if not in_worktree and (dirty := list_uncommitted_files(place)):
         raise UsageError(
-            "--commit needs a tree without uncommitted changes, so that yours and the agent's stay apart",
+            "--commit needs a tree without uncommitted changes, so that your changes and the agent's stay separate",
             where=", ".join(dirty[:10]),
             todo="commit them first, or pass --worktree",
         )

@@ -203,10 +203,10 @@ def ways_to_go_on(reached: Outcome, limits: Limits, spent: Spent) -> tuple[Raise
             more = limits.tokens or 0
             return (Raise(f"--max-tokens {spent.tokens + more}", f"{more} more tokens"),)
         case Outcome.LIMIT_QUOTA:
-            return (Raise("--max-quota 100%", "all that the subscription has left; after its reset, omit the option"),)
+            return (Raise("--max-quota 100%", "the whole subscription; after its reset, omit the option"),)
         case Outcome.LIMIT_DEADLINE:
             later = datetime.fromtimestamp((limits.deadline or 0.0) + DAY).strftime("%Y-%m-%dT%H:%M")
-            return (Raise("--no-deadline", "as long as it takes"), Raise(f"--deadline {later}", "one more day"))
+            return (Raise("--no-deadline", "without a deadline"), Raise(f"--deadline {later}", "one more day"))
         case _:
             return ()
 

@@ -198,7 +198,7 @@ def parse_record(text: str, where: str) -> RunRecord:
 def require_schema(data: object, known: int, where: str) -> Mapping[str, object]:
     """The object, if its schema version is one that this Ralph reads."""
     if not isinstance(data, dict):
-        raise StateError("the file holds no JSON object", where=where, todo=_CLEAN)
+        raise StateError("the file does not contain a JSON object", where=where, todo=_CLEAN)
     version = data.get("schema")
     if version != known:
         raise StateError(

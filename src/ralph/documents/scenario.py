@@ -287,10 +287,10 @@ def _compose(text: str, name: str) -> Node:
     while waiting:
         (node, level), seen = waiting.pop(), seen + 1
         if seen > MAX_VALUES:
-            raise _wrong(root, f"more than {MAX_VALUES} values, aliases written out", "use fewer aliases")
+            raise _wrong(root, f"more than {MAX_VALUES} values, with aliases expanded", "use fewer aliases")
         if level > DEEPEST:
             raise _wrong(
-                node, f"nested deeper than {DEEPEST} levels, aliases written out", "write it with fewer levels"
+                node, f"nested deeper than {DEEPEST} levels, with aliases expanded", "write it with fewer levels"
             )
         waiting.extend((child, level + 1) for child in _children(node))
     return root
@@ -392,7 +392,7 @@ def _bare(kind: type[T], node: Node, name: str) -> T:
 
 def _answer(node: Node, name: str) -> Outbox:
     if not isinstance(node, MappingNode):
-        raise _type_error(node, name, "a mapping; for an answer that is none there is answer_raw")
+        raise _type_error(node, name, "a mapping; for an answer that is not a mapping, use answer_raw")
     return Outbox(RESULT, json.dumps(_plain(node, name), indent=2, ensure_ascii=False) + "\n")
 
 

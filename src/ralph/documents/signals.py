@@ -30,7 +30,7 @@ def parse_signal(name: str, text: str) -> Signal:
         raise StateError(f"unknown type {word!r}; known values: {known}", where=name) from None
     message = _read_text(data, "message", name)
     if kind in (SignalType.STEER, SignalType.INFO) and not message.strip():
-        raise StateError(f"{kind} without a message says nothing", where=name)
+        raise StateError(f"{kind} needs a message", where=name)
     return Signal(
         name,
         kind,

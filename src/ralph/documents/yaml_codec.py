@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SIZE_LIMIT = 256 * 1024
 MAX_VALUES = 100_000
-"""How many values a file may have with its aliases written out: a few lines can stand for billions."""
+"""How many values a file may have with its with aliases expanded: a few lines can stand for billions."""
 BOM = "\ufeff"
 STAMP = re.compile(r"\d{4}-\d\d-\d\d(?:T[\d:]+(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?)?|\d{6,8}-\d{6}(?:-[0-9a-z]+)*", re.ASCII)
 _SAFE_WORD = re.compile(r"[A-Za-z_][\w./-]*", re.ASCII)
@@ -147,7 +147,7 @@ def load_mapping(text: str, rules: YamlRules = _DEFAULT_RULES, *, first_line: in
     if document.data is None:
         document.data = {}
     if not isinstance(document.data, dict):
-        raise YamlError("the file must hold `key: value` lines", first_line)
+        raise YamlError("the file must contain `key: value` lines", first_line)
     return document
 
 
@@ -196,9 +196,9 @@ class _ValueReader:
             raise self._fault(node, "aliases are not supported in this file")
         self._seen.add(id(node))
         if self._rules.allow_aliases and self._count > MAX_VALUES:
-            raise self._fault(node, f"more than {MAX_VALUES} values, aliases written out")
+            raise self._fault(node, f"more than {MAX_VALUES} values, with aliases expanded")
         if level > self._rules.most_levels:
-            what = f"nested deeper than {self._rules.most_levels} levels, aliases written out"
+            what = f"nested deeper than {self._rules.most_levels} levels, with aliases expanded"
             raise self._fault(node, f"not readable as YAML: {what}")
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node)

@@ -291,7 +291,7 @@ def _update_user_index(git: Git, old: str, new: str, *, replace_staged: bool = F
         if path in changed and (mode, sha) != (changed[path].new, changed[path].new_object):
             others[path] = sha
     if replace_staged:
-        took = "the committed version of {0} replaced what was staged (`git cat-file -p {1}`)"
+        took = "the committed version of {0} replaced the staged one (`git cat-file -p {1}`)"
         # An object name of zeros: the user staged that the file is deleted.
         notices = [took.format(printable(path), sha) for path, sha in others.items() if sha.strip("0")]
     else:

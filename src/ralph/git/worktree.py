@@ -231,7 +231,7 @@ def _require_repository(root: Path) -> Repository:
     root = root.resolve()
     repository = find_repository(root)
     if repository is None:
-        todo = "go to where its files are, `git init` and commit first, or run without `--worktree`"
+        todo = "go to the directory with its files, `git init` and commit first, or run without `--worktree`"
         raise UsageError("a worktree needs a git repository with its files", where=str(root), todo=todo)
     if not Git(repository.top).resolve_commit():
         todo = "make a first commit, or run without `--worktree`"

@@ -99,7 +99,9 @@ def _set_blockers(tasks: AgentTasks, task: AgentTask, args: "dict[str, Any]") ->
     for name in (part.strip() for part in args.get("blocked_by", "").split(",") if part.strip()):
         blocker = tasks.find(name, task.run)
         if not blocker:
-            raise ToolError(f"there is no task {name} to be blocked by", "add that task first, then give its id or key")
+            raise ToolError(
+                f"there is no task {name} that could block this one", "add that task first, then give its id or key"
+            )
         ids.append(blocker.id)
     if ids:
         task.change(blocked_by=list(dict.fromkeys(ids)))

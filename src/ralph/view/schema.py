@@ -20,7 +20,7 @@ def view_schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A run of Ralph",
-        "description": "What `ralph status RUN --json` has as `view`, and the web server and the Python API give.",
+        "description": "The `view` of `ralph status RUN --json`, which the web server and the Python API also return.",
         **view,
         "properties": {"schema": {"const": SCHEMA}, **view["properties"]},
         "$defs": dict(sorted(definitions.items())),

@@ -96,7 +96,7 @@ def _read_comment(item: Any) -> DiffComment:
         raise UsageError("a comment is an object", where="items", todo="send path, line, side, hunk and text")
     line, path, side = item.get("line"), read_text(item, "path", most=1000, required=True), item.get("side", "new")
     if not isinstance(line, int) or isinstance(line, bool) or not 0 < line < 10_000_000:
-        raise UsageError("`line` is a number from 1 on", where="items", todo="send the line of the diff")
+        raise UsageError("`line` must be a number, 1 or higher", where="items", todo="send the line of the diff")
     if side not in ("new", "old"):
         raise UsageError("`side` is `new` or `old`", where="items", todo="send one of them")
     if any(character in path for character in "`\n\r"):

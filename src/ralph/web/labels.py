@@ -142,7 +142,7 @@ def describe_signal(signal: SignalView, now: float) -> list[tuple[str, str, str]
     for receipt in signal.receipts:
         after = f" after {_span(receipt.at - signal.at)}" if receipt.at >= signal.at > 0 else ""
         how = _MEANS.get(receipt.means, receipt.means)
-        acks.append(("pass", "pass", f"Taken in by turn {receipt.turn} ({receipt.role}), {how}{after}"))
+        acks.append(("pass", "pass", f"Received by turn {receipt.turn} ({receipt.role}), {how}{after}"))
         if receipt.response:
             note = f": {receipt.note}" if receipt.note else ""
             acks.append(("note", "idle", f"Its response: {receipt.response}{note}"))

@@ -30,7 +30,7 @@ class TestMerging:
     def test_what_cannot_be_told_is_named_and_nothing_is_lost(self) -> None:
         found = merge_knowledge({"a.md": page("", "A", "B")}, {"a.md": page(OLD, "A")})
         assert (found.files, found.done) == ({}, {"a.md": "skipped"})
-        assert found.conflicts == ("a.md: both differ, and which is newer cannot be told; the old one was kept",)
+        assert found.conflicts == ("a.md: both differ, and Ralph cannot tell which is newer; the old one was kept",)
 
     def test_only_what_the_other_lacks_is_put_into_it(self) -> None:
         target = page(OLD, "A", "B", "C")

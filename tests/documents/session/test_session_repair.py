@@ -92,8 +92,8 @@ class TestRepair:
         ]
         assert found.done == (
             "progress.md: written anew",
-            "progress.md: the planning steps of iteration 1 were put in",
-            "progress.md: lines for task-1, task-2, task-10 were put in",
+            "progress.md: the planning steps of iteration 1 were added",
+            "progress.md: lines for task-1, task-2, task-10 were added",
         )
 
     def test_only_what_is_missing_is_put_in(self) -> None:
@@ -106,9 +106,9 @@ class TestRepair:
         found = repair(LAYOUT, files, AT)
         assert found.progress.text == f"# Progress\n\nMy words.\n\n{good.removeprefix(head)}"
         assert found.done == (
-            "progress.md: the marker of task-2 was none, and counts as not started",
+            "progress.md: the marker of task-2 was invalid, and counts as not started",
             "progress.md: the legend was completed",
-            "progress.md: the heading was put in",
+            "progress.md: the heading was added",
         )
 
     def test_a_short_legend_is_completed_and_lines_for_tasks_are_added(self) -> None:

@@ -313,7 +313,7 @@ max_critique_cycles: null
         assert _faults(text) == faults
         assert _faults("- task_wip_minutes: soon\n- categories: [A B]\n") == [
             "line 1: `timeouts.task_wip_minutes` must be a number of minutes, and is soon",
-            "line 2: `planning.categories` must be a list of words in small letters, and is [A B]",
+            "line 2: `planning.categories` must be a list of words in lower case, and is [A B]",
         ]
         with pytest.raises(StateError) as raised:
             parse_instructions("---\na: [\n---\n", "x.instructions.md")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ralph.cli.render.journal import DOUBLE, Renderer, turn_ended_lines
 from ralph.cli.render.session import SessionRenderer
-from ralph.core.entries import Record, RunStarted, TurnStarted
+from ralph.core.entries import ChecksStarted, Record, RunStarted, TurnStarted
 from ralph.core.events import DocumentEdited, MergeEnded, RunEnded, TurnEnded, WorkCommitted
 from ralph.core.limits import describe_cost, ways_to_go_on
 from ralph.documents.agent.events import EventLine, parse_events
@@ -34,6 +34,8 @@ class HatsRenderer(SessionRenderer):
                 role = f"{entry.role} ({entry.agent})" if entry.agent != self.agent else entry.role
                 self.agent = entry.agent
                 return ["", f"turn {entry.turn}: {role}{again}"]
+            case ChecksStarted(checks=checks):
+                return [f"running the checks: {' AND '.join(checks)}"]
             case TurnEnded(result=result) as entry:
                 lines = turn_ended_lines(replace(entry, is_iteration=False))
                 if result.change and result.change.files:

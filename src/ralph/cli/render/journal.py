@@ -163,7 +163,7 @@ def turn_ended_lines(entry: TurnEnded) -> list[str]:
     lines += [f"  warning: {warning}" for warning in result.warnings]
     if result.left:
         more = f" and {len(result.left) - 8} more" if len(result.left) > 8 else ""
-        lines.append(f"  ignored (not the turn's to write, or too large): {', '.join(result.left[:8])}{more}")
+        lines.append(f"  ignored (the turn cannot write it, or it is too large): {', '.join(result.left[:8])}{more}")
     if entry.retry_at is not None and result.end not in (TurnEnd.INTERRUPTED, TurnEnd.STEERED):
         reason = f": {entry.retry_reason}" if entry.retry_reason != result.error else ""
         lines.append(f"  next try at {clock_time(entry.retry_at)}{reason}")

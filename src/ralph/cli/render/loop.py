@@ -164,7 +164,9 @@ class LoopRenderer(Renderer):
         more = "" if ways or self.state.pending else option_to_go_on(ended.limits, ended.spent)
         if ended.outcome in (Outcome.STUCK, Outcome.AWAITING_GUIDANCE):
             lines.append(f'- ralph resume {run} --guidance "what to do differently"{more}')
-            lines.append(f"- ralph resume {run} --agent NAME{more}   (another agent; or --model NAME, another model)")
+            lines.append(
+                f"- ralph resume {run} --agent NAME{more}   (another agent; use --model NAME for another model)"
+            )
         if not ways:
             lines.append(f"- ralph resume {run}{more}   (continue from here)")
         if best and best.snapshot != last:

@@ -80,7 +80,7 @@ def find_topic_fault(topic: str) -> str:
     if "*" in topic:
         return f"{topic!r} is a pattern: events are published under one topic"
     if not all(part and all(letter.isalnum() or letter in "_-:" for letter in part) for part in topic.split(".")):
-        return f"{topic!r} is not a topic: letters, digits, _, - and :, in parts that dots divide, as in build.done"
+        return f"{topic!r} is not a topic: letters, digits, _, - and :, in parts separated by dots, as in build.done"
     return ""
 
 

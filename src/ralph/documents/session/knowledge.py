@@ -53,7 +53,7 @@ def _choose_version(name: str, source: str, target: str) -> tuple[str, list[str]
         return "skipped", []
     newer = _is_newer(source, target)
     if newer is None:
-        return "skipped", [f"{name}: both differ, and which is newer cannot be told; the old one was kept"]
+        return "skipped", [f"{name}: both differ, and Ralph cannot tell which is newer; the old one was kept"]
     return ("overwritten" if newer else "skipped"), []
 
 

@@ -68,7 +68,7 @@ def _read_minutes(value: Any) -> float:
 def _read_categories(value: Any) -> tuple[str, ...]:
     names = words_of(value)
     if not names or not all(_CATEGORY.fullmatch(name) for name in names):
-        raise ValueError("a list of words in small letters")
+        raise ValueError("a list of words in lower case")
     return names
 
 
@@ -183,7 +183,7 @@ def render_feedback_form(iteration: int, stamp: str, timestamp: str, artifacts: 
 _INDEX_HEAD = (row("File", "Description"), "|------|-------------|")
 _FEEDBACK_FORM = """
 ## Critical Issues
-<!-- What must be put right, one entry each:
+<!-- What must be fixed, one entry each:
 - [ ] **ISS-001**: What is wrong
   - Evidence: app.log, lines 45-60
   - Suggested Fix: what could be done

@@ -424,7 +424,7 @@ def find_progress_problems(text: str) -> list[str]:
         if kind not in titles:
             found.append(f"line 1: the section `## {kind.title()} Progress (Iteration N)` is missing")
     for one in parse_progress(text).invalid_markers:
-        found.append(f"line {one.index + 1}: {one.id} has the marker [{one.box}], which is none")
+        found.append(f"line {one.index + 1}: {one.id} has the marker [{one.box}], which is not a marker")
     return found
 
 
@@ -446,7 +446,7 @@ def repair_progress(text: str) -> tuple[Progress, list[str]]:
     page = Page(text)
     if not _is_headed(page):
         text = page.insert_lines(page.body, ["# Progress"])
-        done.append("the heading was put in")
+        done.append("the heading was added")
     return parse_progress(text), done
 
 
@@ -457,7 +457,7 @@ def remove_invalid_markers(text: str, invalid: Iterable[InvalidMarker]) -> tuple
         page = Page(text)
         line = page.lines[one.index].replace(f"[{one.box}]", f"[{Marker.TODO}]", 1)
         text = page.replace_lines(one.index, one.index + 1, [line])
-        done.append(f"the marker of {one.id} was none, and counts as not started")
+        done.append(f"the marker of {one.id} was invalid, and counts as not started")
     return text, done
 
 

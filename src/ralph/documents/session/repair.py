@@ -286,12 +286,12 @@ def _repair_progress(layout: Layout, files: Mapping[str, str], iteration: int) -
             progress = progress.with_section(implementation_title(iteration), lines)
         else:
             progress = progress.with_items(lines)
-        done.append(f"lines for {', '.join(missing)} were put in")
+        done.append(f"lines for {', '.join(missing)} were added")
     elif not layout.is_classic and any(
         "Implementation" in problem for problem in find_progress_problems(progress.text)
     ):
         progress = progress.with_section(implementation_title(iteration), ())
-        done.append("the section of the tasks was put in")
+        done.append("the section of the tasks was added")
     restored = [id for id, has_definition in defined.items() if has_definition and MISSING in progress.items[id].note]
     for id in restored:
         progress = progress.with_item(id, *_recover_marker(layout, files, iteration, id))
@@ -351,7 +351,7 @@ def _repair_steps(layout: Layout, files: Mapping[str, str], iteration: int) -> t
     for step in steps:
         is_done = is_planned or (has_plan and step == "plan-init")
         lines.append((step, Marker.DONE, "recovered") if is_done else (step, Marker.TODO, ""))
-    done.append(f"the planning steps of iteration {iteration} were put in")
+    done.append(f"the planning steps of iteration {iteration} were added")
     return progress.with_section(planning_title(iteration), lines), done
 
 
@@ -373,7 +373,7 @@ def _repair_classic_steps(layout: ClassicLayout, files: Mapping[str, str]) -> tu
         return new_classic_progress(over, steps), [*done, "written anew"]
     if not listed.items and not work:
         listed = listed.with_items([(id, Marker.DONE if id == PLANNING[0] else Marker.TODO, "") for id in PLANNING])
-        done.append("the planning steps were put in")
+        done.append("the planning steps were added")
     return listed, done
 
 

@@ -285,7 +285,7 @@ def _keys(model: Model, hat: Hat) -> Iterator[PresetFinding]:
         text = f"{hat.instructions} {rule.description} {rule.on_publish}" if rule else ""
         missing = [key for key in (rule.requires if rule else ()) if key not in given and key not in text]
         if missing:
-            what = f"`{topic}` must have {', '.join(missing)}, and {hat.id} is neither given nor told what that is"
+            what = f"`{topic}` must have {', '.join(missing)}, and {hat.id} neither receives nor knows it"
             path = ("hats", hat.id, "publishes", topic)
             todo = "say in its instructions what to put there, or require the key in its trigger"
             yield warning("requires-untold", path, what, todo, hat.id)

@@ -266,7 +266,7 @@ def _evidence(model: Model) -> Iterator[PresetFinding]:
             yield warning("otherwise-promise", path, what, "name a topic that a hat receives")
         if rule.otherwise and not rule.evidence and not gated and topic not in _CLAIMS:
             what = f"`otherwise` does nothing: `{topic}` needs no evidence"
-            yield warning("otherwise-idle", path, what, "add `evidence: true`, or take it out")
+            yield warning("otherwise-idle", path, what, "add `evidence: true`, or remove it")
         if rule.evidence and not model.settings.topics[topic].evidence:
             what = f"`{topic}` needs evidence, but the run has no checks"
             yield warning("no-checks", ("events", topic, "evidence"), what, "add `event_loop.checks`, or pass --check")

@@ -382,7 +382,7 @@ def _gate(gate: Gate | None) -> str:
 
 def _next(run: str, ended: RunEnded) -> str:
     if ended.outcome.resumable:
-        return f'Continue with `ralph resume {run}`, with a hint by `--guidance "..."`, or end it with `ralph abort {run}`.'
+        return f'Continue with `ralph resume {run}` (add `--guidance "..."` for a hint), or end it with `ralph abort {run}`.'
     return f"See what changed with `ralph diff {run}`; undo it with `ralph undo {run}`."
 
 
