@@ -289,7 +289,7 @@ def test_what_is_lost_is_put_in_again() -> None:
     assert "Attempt 2 failed" in listed.items["task-1"].note and found.done
     files = {home.plan(1): "# Plan\n", home.progress(1): "- [x] task-1: Make it\n- [!] task-2: Break it\n"}
     found = repair(home, files, AT)
-    assert "task-2 was none" in found.done[0]
+    assert "task-2 was invalid" in found.done[0]
     assert tasks.parse_task_list(found.documents[home.task_list])["task-2"].title == "Break it"
 
 
