@@ -81,7 +81,7 @@ def test_the_first_that_is_there_is_taken(project: Project, bin_dir: Path) -> No
     assert "--model opus" in call
     assert "--max-budget-usd 3" in call
     [ended] = project.journal("turn.ended")
-    assert (ended["result"]["session"], ended["result"]["usage"]["cost"]) == ("s-1", 0.25)
+    assert (ended["result"]["agent_session"], ended["result"]["usage"]["cost"]) == ("s-1", 0.25)
 
 
 def test_exit_0_alone_is_no_success(project: Project, bin_dir: Path) -> None:  # noqa: F811

@@ -405,7 +405,7 @@ turns:
 """
         )
         assert done.code == 0
-        assert [turn.get("repair", False) for turn in project.journal("turn.started")] == [False, True]
+        assert [turn.get("is_repair", False) for turn in project.journal("turn.started")] == [False, True]
         assert project.journal("run.ended")[0]["spent"]["iterations"] == 1
         prompt = project.turn(2).joinpath("prompt.md").read_text()
         assert "not valid JSON" in prompt
@@ -440,7 +440,7 @@ touch done.txt
             "RALPH_ATTEMPT": "1",
             "RALPH_INBOX": str(root / ".ralph/turn/inbox"),
             "RALPH_OUTBOX": str(root / ".ralph/turn/outbox"),
-            "RALPH_MESSAGES": str(root / f".ralph/runs/{run}/turns/00001-implementer/words"),
+            "RALPH_MESSAGES": str(root / f".ralph/runs/{run}/turns/00001-implementer/messages"),
             "RALPH_EVENTS_FILE": str(root / ".ralph/turn/outbox/events.jsonl"),
             "RALPH_WORKSPACE_ROOT": str(root),
         }
