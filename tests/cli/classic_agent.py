@@ -85,6 +85,8 @@ def main() -> None:
         put("report.md", f"### Summary of Changes\nThe word is w{id[-1]}{keys['ATTEMPT_NUMBER']}.\n")
         answer["success_criteria_met"] = True
     elif mode == "TASK_REVIEW":
+        while not pathlib.Path(script.get("until_review", "/")).exists():
+            time.sleep(0.02)
         bad = once(f"reject-{id}")
         put("review.md", "### Review Summary\nSeen.\n")
         answer |= {"verdict": "Failed" if bad else "Qualified", "feedback": "It does not read well." if bad else ""}

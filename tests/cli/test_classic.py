@@ -201,3 +201,28 @@ def test_removed_paused_task_fails_and_blocks_only_its_dependents(project: Proje
     progress = (home(project) / "progress.md").read_text()
     assert "- [F] task-1 (Failed, Task definition missing)" in progress
     assert ("- [x] task-2 (Completed" in progress) == (needs == "None")
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_engine_that_is_killed_in_a_review_has_the_task_reviewed_again(project: Project, has_begun: bool) -> None:  # noqa: F811
+    gate = project.home / "gate"
+    script(project, until_review=str(gate))
+    engine = project.start("session", "new", "--classic", "Build", "--agent-command", AGENT, "--yes")
+    place = project.root / ".ralph" / "runs"
+    eventually(lambda: list(place.glob("*/turns/*-reviewer/turn.json")))
+    engine.kill()
+    engine.communicate()
+    [turn] = place.glob("*/turns/*-reviewer")
+    if not has_begun:
+        # As if the engine had died between the line in the journal and the start of the agent.
+        gate.touch()
+        eventually(lambda: (turn / "exit").exists())
+        shutil.rmtree(turn)
+    engine = project.start("session", "resume")
+    eventually(lambda: len(project.journal("run.started")) == 2)
+    gate.touch()
+    said, _ = engine.communicate(timeout=300)
+    assert (engine.returncode, "blocked" in said) == (0, False), said
+    prompts = [path.read_text() for path in place.glob("*/turns/*/prompt.md")]
+    assert all("MODE: " in text or "TASK_ID: " in text for text in prompts), "no agent starts without its prompt"
+    assert shown(project)["tasks_summary"]["completed"] == 2

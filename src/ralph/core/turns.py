@@ -86,6 +86,8 @@ class TurnRequest:
     """Documents to lay into the outbox, for it to work on."""
     draft_outputs: tuple[tuple[str, str], ...] = ()
     """Which drafts it may change or add to, as patterns, and as what they are handed over."""
+    is_withdrawn: bool = False
+    """Whether only an earlier engine asked for it. If its agent runs, it is adopted; it is never started."""
 
 
 CHECKED = "the checks before any turn"

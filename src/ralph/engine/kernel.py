@@ -239,7 +239,7 @@ class Kernel(Generic[S]):
             for work in decision.work:
                 if isinstance(work, TurnRequest) and work.key == key:
                     return work
-        return TurnRequest(key, started.role, Prompt(), is_iteration=started.is_iteration)
+        return TurnRequest(key, started.role, Prompt(), is_iteration=started.is_iteration, is_withdrawn=True)
 
     async def _deliver_missed_signals(self) -> None:
         """Acknowledge and send what an earlier engine had no time for. A user who resumes ends a pause."""

@@ -103,6 +103,9 @@ class LocalTurns:
     async def run(self, turn: Turn, watch: Callable[[AgentEvent], None]) -> TurnResult:
         """Start a turn, or take over one that is under way or has ended; return its result."""
         began = time.time()
+        if turn.request.is_withdrawn and not self.has_begun(turn):
+            # The earlier engine died before it could start the agent, and nothing has its prompt.
+            return TurnResult(TurnEnd.INTERRUPTED, began, time.time(), error="the engine died before the turn began")
         try:
             return await self._run(turn, watch)
         except AgentUnavailableError as error:

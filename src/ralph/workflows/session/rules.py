@@ -252,7 +252,7 @@ class Session(SessionSettings):
             case SessionWork.EXECUTE if marker and state.flow_of(key.task).step is Step.EXECUTE:
                 state = execution.mark_started(state, key.task, now)
                 return execution.accept_execution(self, state, key.task, result, now)
-            case SessionWork.REVIEW if marker is Marker.PENDING:
+            case SessionWork.REVIEW if marker is Marker.PENDING and self._can_use_review(state, key.task, result):
                 return execution.accept_review(self, state, key.task, result, now)
             case SessionWork.REPLAN if marker is not None:
                 return planning.accept_replan(self, state, key.task, result, now)
@@ -260,6 +260,14 @@ class Session(SessionSettings):
                 return execution.accept_split(self, state, key.task, result, now)
             case _:
                 return state
+
+    def _can_use_review(self, state: SessionState, task: str, result: TurnResult) -> bool:
+        """Whether the answer of a reviewer counts.
+
+        A classic session that is resumed checks its tree again before it asks for a review. A reviewer that an earlier engine
+        started may end before that. Ralph cannot read its answer, because nothing asks for it now: the task is reviewed again.
+        """
+        return bool(result.answer) or state.flow_of(task).step is Step.REVIEW
 
     def _accept_checks(self, state: SessionState, key: SessionKey | None, verdict: Verdict, now: float) -> SessionState:
         if key == BASELINE:
