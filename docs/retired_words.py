@@ -48,6 +48,8 @@ NAMES = (
     Retired(
         r"^(UNHURRIED|_?vagueness|takers?|_?but|Crew|Way|shelf|bell|rings?)$", "metaphor or unclear", "a plain noun"
     ),
+    Retired(r"^(crew|has_words|unheard|addressee|hands_over|Brought|has_metadata)$", "dialect", "a plain noun or verb"),
+    Retired(r"^_?MOST_", "two words for a limit", "MAX_"),
 )
 
 PARTICIPLES = frozenset(
