@@ -65,3 +65,11 @@ def test_a_resumed_loop_knows_the_numbers_it_has_seen(project: Project) -> None:
     assert loop(project, "echo $n > n", "sh check.sh", 2) == (3, 2)
     done = project.ralph("resume", "--max-iterations", "10", "--yes")
     assert (done.code, len(project.journal("turn.ended"))) == (0, 8)
+
+
+def test_the_best_iteration_is_the_last_one_that_moved_the_number(project: Project) -> None:  # noqa: F811
+    (project.root / "n").write_text("9\n")
+    (project.root / "check.sh").write_text('echo "$(cat n) words left"; false')
+    assert loop(project, "case $n in 1) echo 7;; 2) echo 4;; *) echo 8;; esac > n", "sh check.sh", 4)[0] == 3
+    restored = project.ralph("restore", "best", "--force")
+    assert (restored.code, (project.root / "n").read_text()) == (0, "4\n"), restored.out

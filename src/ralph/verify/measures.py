@@ -68,12 +68,13 @@ _ERROR_LINE = re.compile(
     r"\w\.\w{1,6}(?::\d|\(\d+[,)]|:\[\d+,)"  # a.py:3, a.ts(3,5), A.java:[3,5]
     r"|^\s*File \".+\", line \d"
     r"|\b[Ee]rror(?:\[\w{1,9}\]| TS\d{1,6})?:"
-    r"|^\s*(?:Uncaught )?(?:\w+\.)*[A-Z]\w*(?:Error|Exception)(?::|$)"  # the last line of a traceback
     r"|^\s*\d+:\d+\s+(?:error|warning)\s"  # eslint
     r"|^[A-Z]{1,5}\d{2,5}\s"  # ruff
     r"|^E\s+\S"  # pytest
     r"|\bpanicked at\b"
 )
+_EXCEPTION = re.compile(r"^\s*(?:Uncaught )?(?:\w+\.)*[A-Z]\w*(?:Error|Exception)(?::|$)")
+"""The last line of a traceback."""
 _COMPLAINT = re.compile(
     r"(?i)\b(?:error|fail|assert|exception|expected|received|panic|undefined|cannot|not ok|not found|missing)|[✕✗×]"
 )
@@ -200,7 +201,9 @@ def read_failure_set(check: Check, output: str, tests: Counts | None, value: flo
         return FailureSet(None, "")
     lines = [line[:LONGEST] for line in output.splitlines()[-MAX_LINES:] if line.strip()]
     names = find_failing_tests(output)
-    errors = [line for line in lines if _ERROR_LINE.search(line) and not _SUMMARY_LINE.search(line)]
+    # What a test that is named raises is no failure of its own.
+    found = [line for line in lines if _ERROR_LINE.search(line) or (not names and _EXCEPTION.search(line))]
+    errors = [line for line in found if not _SUMMARY_LINE.search(line)]
     items = Counter([*names, *normalize_output("\n".join(errors)).splitlines()])
     if check.measure:
         distance = None if value is None else abs(value - check.measure.target)
@@ -213,7 +216,8 @@ def read_failure_set(check: Check, output: str, tests: Counts | None, value: flo
         separate = [line for line in errors if not _FRAME.match(line)]
         count = reported or (len(separate or errors) if counts and errors else None)
         digest = _digest({**items, "failures": count or 0})
-        return FailureSet(count, digest, bool(reported), places=_name_places(lines), figures=figures)
+        places = () if names else _name_places(lines)
+        return FailureSet(count, digest, bool(reported), places=places, figures=figures)
     complaints = [line for line in lines if _COMPLAINT.search(remove_directories(line))]
     distinct = set(normalize_output("\n".join(complaints or lines)).splitlines())
     count = reported or (len(distinct) if counts and complaints else None)

@@ -287,11 +287,12 @@ class Loop:
         """After the checks: judge the iteration, and enter what `_choose_next` chooses, after a commit or a reflection."""
         state = self._with_verdict(state, verdict)
         judged = _judge_iteration(state, verdict) if state.pending else None
+        is_progress = not verdict.unrunnable and state.progress.after(verdict, state.iteration).stalled == 0
         state = replace(
             state,
             iterations=(*state.iterations, judged)[-REMEMBERED:] if judged else state.iterations,
             pending=None,
-            best=_best(state.best, judged),
+            best=_best(state.best, judged, is_progress=is_progress),
             unverified=state.unverified + 1 if verdict.unrunnable else 0,
         )
         then = self._choose_next(state, verdict, follows_turn=judged is not None)
@@ -445,11 +446,16 @@ def _judge_iteration(state: LoopState, verdict: Verdict) -> Iteration:
     return with_lesson(judged, draw_lesson(judged, verdict, state))
 
 
-def _best(best: Best | None, judged: Iteration | None) -> Best | None:
-    """The better of two iterations; the earlier one if they are equal."""
-    if judged is None or not judged.snapshot or not judged.score:
+def _best(best: Best | None, judged: Iteration | None, *, is_progress: bool) -> Best | None:
+    """The better of two iterations, by their scores; the earlier one if they are equal.
+
+    If the checks count nothing, no iteration has a score. Then it is the last one that made progress.
+    """
+    if judged is None or not judged.snapshot or judged.gaming:
         return best
-    if best and (best.passed, best.score) >= (judged.passed, judged.score):
+    if not judged.score and (not is_progress or (best and best.score)):
+        return best
+    if judged.score and best and (best.passed, best.score) >= (judged.passed, judged.score):
         return best
     return Best(judged.number, judged.snapshot, judged.score, judged.result, judged.passed)
 
