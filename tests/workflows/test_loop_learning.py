@@ -295,7 +295,7 @@ class TestPrompt:
         run.check(verdict(output="error: other"))
         run.turn()
         changed = run.prompts[-1].partition("# Changed by this run\n")[2]
-        assert changed.startswith("- b.py (+1 -0)\n- a.py (+5 -3)\nSee these changes with")
+        assert changed.startswith("- b.py (+1 -0)\n- a.py (+5 -3)\nSee these changes, without those of the user, with")
 
     def test_last_iteration_is_said_to_be_the_last(self) -> None:
         run = begun(max_iterations=2)

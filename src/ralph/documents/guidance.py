@@ -21,8 +21,9 @@ _LINE_OVERHEAD = 32
 """Characters that the type and the time of a message take."""
 _IN_FORCE = "These messages hold for the whole run, oldest first. If two contradict each other, follow the later one."
 _ANSWER = (
-    "Say in the field `steering` of your `result.json` what you did about the STEER:"
-    ' `{"response": "restarted"}`, `"adjusted"` or `"scope-change"`, with one sentence as `"note"`.'
+    "Say in your `result.json` what you did about the STEER:"
+    ' `"steering": {"response": "adjusted", "note": "one sentence"}`. The response is `restarted` if you redid work,'
+    " `adjusted` if you included it, and `scope-change` if it asks for a different task."
 )
 _NO_STEER = "RESUME says how to continue. INFO and the text of a PAUSE need no action."
 _CUT = f"(cut here; the whole message is in `{INBOX}/{GUIDANCE_FILE}`)"

@@ -189,7 +189,8 @@ def _describe_changes(changed: Sequence[FileStat], settings: LoopParameters) -> 
     """The files that this run changed, the latest last."""
     if not changed:
         return ""
-    return "\n".join([*list_changed_files(changed), f"See these changes with `ralph diff {settings.run_id}`."])
+    command = f"See these changes, without those of the user, with `ralph diff {settings.run_id}`."
+    return "\n".join([*list_changed_files(changed), command])
 
 
 def _describe_attempts(templates: Templates, state: LoopState) -> str:

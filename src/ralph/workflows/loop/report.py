@@ -93,7 +93,9 @@ def findings_text(verdict: Verdict, *, asks_user: bool = True) -> str:
             " wrong? Then keep it, and say why in `summary`. Do not make the product wrong to satisfy a wrong test."
         )
         if asks_user:
-            lines[-1] += " If nothing else is left to do, change nothing and stop: Ralph asks the user."
+            lines[-1] += (
+                " If nothing else is left to do, change nothing more, write your answer and stop: the engine asks the user."
+            )
     if others and verdict.failed:
         lines.append(
             "The checks do not pass yet. These changes would prevent success once they do. Undo what only makes a check pass."

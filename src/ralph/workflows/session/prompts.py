@@ -265,6 +265,8 @@ def _describe_inbox(request: TurnRequest, opening: str) -> str:
         if len(inside) > 1:
             text += f" ({', '.join(inside[:_MAX_NAMES])}{', ...' if len(inside) > _MAX_NAMES else ''})"
         lines.append(f"- `{name}`: {text}" if text else f"- `{name}`")
+    if request.contract:
+        lines.append("- `result.schema.json`: the fields of `result.json`, your answer")
     return "\n".join(lines)
 
 
@@ -286,5 +288,5 @@ def _describe_values(contract: str) -> str:
     return (
         f"In `result.json` {fields}; `{INBOX}/result.schema.json` has every field. If you cannot do what is asked here,"
         " write only `result.json`, with the status `blocked` and what is missing in `blockers`. Answer `paused` only if a"
-        " message from the user asks for it."
+        " message from the user, in this prompt or while you work, asks for a pause."
     )
