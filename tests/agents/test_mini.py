@@ -110,7 +110,7 @@ def test_a_turn_that_went_well() -> None:
         ("mini-signed-out", Failure.ACCESS, "mock error 401"),
         ("mini-limited", Failure.LIMIT, "Rate limit reached"),
         ("mini-overloaded", Failure.OVERLOAD, "mock error 500"),
-        ("mini-turns", Failure.AGENT, "its own limit"),
+        ("mini-turns", Failure.AGENT, "its own cost or step limit"),
     ],
 )
 def test_a_turn_that_failed(stream: str, failure: Failure, said: str) -> None:

@@ -37,7 +37,7 @@ def test_a_loop_ends_when_the_check_passes(acp: Project) -> None:
     done = acp.ralph("loop", "Say hello", "--until", UNTIL, "--yes", "--agent-acp", agent(DONE))
     assert done.code == 0, done.said
     [ended] = acp.journal("turn.ended")
-    assert (ended["result"]["end"], ended["result"]["session"]) == ("finished", "s-1")
+    assert (ended["result"]["end"], ended["result"]["agent_session"]) == ("finished", "s-1")
     assert ended["result"]["usage"] == {"input_tokens": 1000, "output_tokens": 50, "cost": 0.25}
 
 

@@ -86,9 +86,11 @@ def test_the_first_that_is_there_is_taken(project: Project, bin_dir: Path) -> No
 
 def test_exit_0_alone_is_no_success(project: Project, bin_dir: Path) -> None:  # noqa: F811
     program(bin_dir, "claude", "echo hello > notes.txt")
-    done = loop(project, "--timeout", "0.01")
-    assert done.code != 0
-    assert "without saying that it had finished" in done.out
+    assert loop(project, "--detach").code == 0
+    eventually(lambda: project.journal("turn.ended"))
+    assert "without saying that it had finished" in project.ralph("logs").out
+    project.ralph("abort")
+    assert project.ralph("status").out.count("success") == 0
 
 
 def test_the_next_takes_over_on_a_limit(project: Project, bin_dir: Path) -> None:  # noqa: F811

@@ -17,6 +17,9 @@ from ralph.tools import main as tools
 from ralph.tools import messages
 from ralph.tools.arguments import Command, ToolError
 
+pytestmark = pytest.mark.slow
+"""Each plays a whole preset with many turns."""
+
 AGENT = Path(__file__).with_name("preset_agent.py")
 SHOP = """\
 import tax_old

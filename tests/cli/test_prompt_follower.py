@@ -9,6 +9,9 @@ import pytest
 from prompt_follower import answer
 from test_loop import Project, eventually, project  # noqa: F401 - the fixture
 
+pytestmark = pytest.mark.slow
+"""Each plays a whole session with many turns."""
+
 FOLLOWER = shlex.join([sys.executable, "-I", str(Path(__file__).with_name("prompt_follower.py"))])
 GOLDEN = Path(__file__).parents[1] / "prompts" / "golden" / "session"
 CHECK = "grep -qx 'the index' index.txt"

@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from test_loop import Done, Project, eventually, project  # noqa: F401 - the fixture
 
+pytestmark = pytest.mark.slow
+"""Each plays a whole session with many turns."""
+
 AGENT = Path(__file__).with_name("session_agent.py")
 
 

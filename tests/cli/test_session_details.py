@@ -10,9 +10,12 @@ import pytest
 import test_classic as classic
 import test_session as standard
 from test_loop import Project, eventually, project  # noqa: F401 - the fixture
+from test_repair_command import stopped
 from test_session_files import CONTRACT, bangkok  # noqa: F401 - the fixture
-from test_session_repair import stopped
 from test_signals import yaml
+
+pytestmark = pytest.mark.slow
+"""Each plays a whole session with many turns."""
 
 CLASSIC_CONTRACT = {"status", "session_id", "current_state", "last_action", "next_action", "summary"}
 NO_RETRY = "---\nplanning:\n  max_cycles: 0\nretries:\n  max_subagent_retries: 0\n---\n# Instructions\n"

@@ -17,6 +17,9 @@ from test_classic import script
 from test_loop import Project, eventually, project  # noqa: F401 - the fixture
 from test_session import AGENT, QUICK, begin, home, shown
 
+pytestmark = pytest.mark.slow
+"""Each plays a whole session with many turns."""
+
 CONTRACT = {"status", "session_id", "iteration", "current_state", "current_wave", "tasks_summary", "next_action"}
 
 

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 from test_loop import Project, eventually, project  # noqa: F401 - the fixture
 
+pytestmark = pytest.mark.slow
+"""Each plays a whole session with many turns."""
+
 HERE = Path(__file__).parent
 PLAN_1 = "# Plan\n\n## Goal & Success Criteria\nTwo files.\n\n- both are there\n\n## Target Files/Artifacts\n- a.txt\n"
 REPORT = "# Task Report: {0}\n\n## PART 1: IMPLEMENTATION REPORT\nThe word is w{1}.\n\n## PART 2: REVIEW REPORT\n{2}\n"

@@ -64,7 +64,11 @@ class Graph:
             place = f"{name}/{task.attempt}"
             if task.phase in ("waiting", "working") and done.issuperset(task.depends_on):
                 prompt = Prompt.of(f"do {name}\n")
-                works.append(TurnRequest(f"task-{name}-{task.attempt}", "executor", prompt, task=name, workspace=place))
+                works.append(
+                    TurnRequest(
+                        f"task-{name}-{task.attempt}", "executor", prompt, task=name, workspace=place, retries=0
+                    )
+                )
             elif task.phase == "checking":
                 works.append(RunChecks(f"check-{name}-{task.attempt}", self.checks, place))
         if works:

@@ -171,8 +171,8 @@ class TestContent:
     @pytest.mark.parametrize(
         ("text", "why"),
         [
-            ("type: STEER\n", "says nothing"),
-            ("type: INFO\nmessage: '  '\n", "says nothing"),
+            ("type: STEER\n", "needs a message"),
+            ("type: INFO\nmessage: '  '\n", "needs a message"),
             ("type: STEER\nmessage: {a: 1}\n", "message of a signal is text"),
             ("type: PAUSE\ntarget: [a]\n", "target of a signal is text"),
             ("type: PAUSE\niteration: soon\n", "iteration of a signal is a number"),

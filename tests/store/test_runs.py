@@ -167,7 +167,7 @@ class TestMaking:
         ("text", "said"),
         [
             ("", "not readable"),
-            ("[]", "no JSON object"),
+            ("[]", "not contain a JSON object"),
             ("{}", "schema version None"),
             ('{"schema": 99}', "schema version 99"),
             ('{"schema": 1}', "'id' is missing"),

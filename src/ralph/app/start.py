@@ -42,7 +42,8 @@ from ralph.verify.work import find_left_changes
 from ralph.workflows.loop.state import Phase, TaskType, too_few
 from ralph.workspace.merge_queue import current_branch
 
-_PATH_IN_TASK = re.compile(r"[\w./-]*\.\w+|\b[\w./-]*/[\w.-]+|\b(?:GNU)?[Mm]akefile\b")
+_WORD_OF_PATH = re.compile(r"[\w./-]+")
+_MAKEFILES = frozenset(("Makefile", "makefile", "GNUmakefile"))
 MAX_NAMED_FILES = 5
 """Files of a task that a notice names."""
 
@@ -260,8 +261,10 @@ def _describe_may_change(project: Project, record: RunRecord) -> Iterator[str]:
 
 def find_named_judge_files(task: str, directory: Path) -> list[str]:
     """The tests and settings of checks that a task names by their paths, relative to the directory."""
-    words = (word.strip(".:") for word in _PATH_IN_TASK.findall(task))
-    named = [word for word in dict.fromkeys(words) if is_judge_file(word) and (directory / word).is_file()]
+    words = dict.fromkeys(word.strip(".") for word in _WORD_OF_PATH.findall(task))
+    # The system refuses paths that are much longer.
+    paths = [word for word in words if len(word) < 256 and ("." in word or "/" in word or word in _MAKEFILES)]
+    named = [path for path in paths if is_judge_file(path) and (directory / path).is_file()]
     return named[:MAX_NAMED_FILES]
 
 

@@ -8,6 +8,9 @@ import test_classic as classic
 import test_session as standard
 from test_loop import Project, project  # noqa: F401 - the fixture
 
+pytestmark = pytest.mark.slow
+"""Each plays a whole session with many turns."""
+
 KEPT = "\n## Notes\nKeep this sentence.\n"
 
 
