@@ -100,14 +100,14 @@ def test_patterns_are_extracted(past: Past) -> None:
     assert error["fix"] == "Kept only letters and digits with re.findall."
     assert len(error["source_loops"]) == 2
     success = read(past.reflections / "patterns" / "success-patterns.yaml")["patterns"]
-    assert any(one["approach"].endswith("Kept only letters and digits with re.findall.") for one in success)
+    assert any(one["approach"].endswith("Kept only letters and digits with re.findall") for one in success)
 
 
 def test_the_first_prompt_of_a_similar_task_has_the_lesson(past: Past) -> None:
     _, second, third = past.runs()
     assert "lessons of earlier loops are in the prompt" in past.similar.out
     recalled = past.project.prompt(1, third).partition("# Lessons of earlier runs")[2].partition("# Your answer")[0]
-    assert "what worked then: Kept only letters and digits with re.findall." in recalled
+    assert "what worked then: Kept only letters and digits with re.findall" in recalled
     assert "punctuation survives replace()" in recalled
     assert "not solved" in past.project.prompt(1, second), "what failed is told too"
 
