@@ -174,6 +174,12 @@ class TestWarningsAtTheStart:
         assert "warning: " not in again and "`tui`" not in again
         assert "note: ralph.yml has 3 warnings, as before: `ralph hats check` shows them\n" in again
 
+    def test_later_runs_name_the_command_for_this_preset(self, project: Project) -> None:  # noqa: F811
+        (project.root / "own.yml").write_text(SEED.read_text())
+        self.run(project, "-H", "own.yml")
+        assert "as before: `ralph hats check own.yml` shows them\n" in self.run(project, "-H", "own.yml")
+        assert "warning: " in project.ralph("hats", "check", "own.yml").out
+
     def test_they_come_again_if_the_preset_changes_and_in_dry_runs(self, project: Project) -> None:  # noqa: F811
         (project.root / "ralph.yml").write_text(SEED.read_text())
         self.run(project)

@@ -111,9 +111,7 @@ class PresetWarnings:
         if not self.warnings:
             return ()
         if not is_dry_run and self._digest in self._read_shown():
-            return (
-                f"{self.preset} has {count(len(self.warnings), 'warning')}, as before: `ralph hats check` shows them",
-            )
+            return (f"{self.preset} has {count(len(self.warnings), 'warning')}, as before: {self._command} shows them",)
         return self.warnings
 
     def remember(self) -> None:

@@ -298,9 +298,9 @@ def _refuse_unjudged_tree(project: Project, workspace: Path) -> None:
         with tempfile.TemporaryDirectory() as home:
             snapshots = Snapshots.open(project.root, workspace, one.run, Path(home))
             run, now = RunDir(project.runs_dir / one.run), snapshots.tree_now()
-            rejected = find_left_changes(one, run, snapshots=snapshots, workspace=workspace, now=now)
-        files = [path for path in rejected.files if is_judge_file(path)] if rejected else []
-        if rejected and (files or rejected.findings):
+            left = find_left_changes(one, run, snapshots=snapshots, workspace=workspace, now=now)
+        files = [path for path in left.files if is_judge_file(path)] if left else []
+        if left and (files or left.findings):
             raise UsageError(
                 f"run {one.run} ended before its changes were verified, and Ralph cannot compare them without snapshots",
                 where=", ".join(sorted(files)) or str(workspace),

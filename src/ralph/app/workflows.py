@@ -28,7 +28,7 @@ class WorkflowKind:
     watched: Callable[[RunRecord, Path], tuple[str, ...]] = lambda record, root: ()
     """The files that users or agents may put beside the documents of a run, as patterns."""
     sees_deletions: bool = False
-    """Whether it is told that a document was deleted."""
+    """Whether its rules get an event when a document is deleted."""
     repair: Callable[[Path, RunRecord, float], tuple[str, ...]] = lambda root, record, now: ()
     """Repairs the documents before they are read. Returns what was done."""
     observers: Callable[[Path, str], tuple[Observer, ...]] = lambda root, run: ()

@@ -154,7 +154,7 @@ def build_repair_prompt(template: str, request: TurnRequest, errors: Sequence[st
         "sources": inbox if request.reads_only else f"{inbox} and at `git diff`",
         "schema": form_text,
     }
-    # What is to be repaired comes first, so that nobody takes the task below it for the work of this turn.
+    # What to repair comes first, so that the agent does not take the task below it for the work of this turn.
     context = [
         replace(part, place=Place.TURN, heading=_REPAIR_HEADINGS.get(part.name, part.heading))
         for part in parts

@@ -15,7 +15,7 @@ PAYLOAD = 150
 def describe_changes(run: str, state: HatsState, hat: str) -> str:
     """What is new to a hat: the events of others if it coordinates, what others changed, and how to see it.
 
-    Two turns for the same event have different prompts: the second is told that there was a first one.
+    Two turns for the same event have different prompts: the second says that there was a first one.
     """
     last = state.last_turns.get(hat, 0)
     lines = [f"Your last turn was turn {last}."] if last else []

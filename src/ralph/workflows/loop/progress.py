@@ -92,7 +92,7 @@ class LoopProgress:
         )
 
     def _move_figures(self, results: Sequence[CheckResult]) -> tuple[Figure, ...]:
-        """The known numbers, where they are now, followed by new ones."""
+        """The numbers seen before, with their present values, followed by new ones."""
         known = {figure.name: figure for figure in self.figures}
         for result in results:
             for name, value in result.failures.figures.items() if result.failures else ():
