@@ -61,6 +61,10 @@ class AsyncRun:
         """Change direction: the text stays in force until the run ends."""
         return AsyncMessage(await asyncio.to_thread(self.sync.steer, text, to=to, now=now))
 
+    async def comment(self, *comments: tuple[str, str], to: str = "", removed: bool = False) -> AsyncMessage:
+        """Comment on lines of the diff: pairs of a place (`path:12` or `path:12-15`) and a text, sent together."""
+        return AsyncMessage(await asyncio.to_thread(lambda: self.sync.comment(*comments, to=to, removed=removed)))
+
     async def inform(self, text: str, *, to: str = "") -> AsyncMessage:
         """Tell the agents a fact."""
         return AsyncMessage(await asyncio.to_thread(self.sync.inform, text, to=to))

@@ -73,12 +73,18 @@ class Message:
 
     run: "RunHandle"
     name: str
-    """Its name in the mailbox, by which the view shows who received it."""
+    """Its name in the mailbox, by which the view shows who received it; empty if it became feedback to a session."""
+    feedback: str = ""
+    """The file of the feedback, if comments became feedback to a session that had stopped."""
 
     @property
     def ack(self) -> Ack | None:
         """The first receipt; None if no turn has received the message yet."""
-        for signal in self.run.view.signals:
+        view = self.run.view
+        for comment in view.comments:
+            if self.feedback and comment.feedback == self.feedback and comment.receipts:
+                return _ack_of(comment.receipts[0])
+        for signal in view.signals:
             if signal.name == self.name and signal.state == "refused":
                 raise UsageError(f"the run refused the message: {signal.reason}", where=self.run.id)
             if signal.name == self.name and signal.receipts:
@@ -196,8 +202,20 @@ class RunHandle:
         )
 
     def steer(self, text: str, *, to: str = "", now: bool = False) -> Message:
-        """RunChange direction: the text stays in force until the run ends. `now` interrupts the turn in progress."""
+        """Change direction: the text stays in force until the run ends. `now` interrupts the turn in progress."""
         return self._send(Signal("", SignalType.STEER, text, now=now), to)
+
+    def comment(self, *comments: tuple[str, str], to: str = "", removed: bool = False) -> Message:
+        """Comment on lines of the diff: pairs of a place (`path:12` or `path:12-15`) and a text, sent together.
+
+        `removed` means that the lines are ones that the run removed. `view.comments` shows what came of each.
+        """
+        from ralph.app.comments import NewComment, send_comments
+
+        side = "old" if removed else "new"
+        given = [NewComment(place, text, side) for place, text in comments]
+        sent = send_comments(self.project, self.directory, given, role=to)
+        return Message(self, sent.signal, sent.feedback)
 
     def inform(self, text: str, *, to: str = "") -> Message:
         """Tell the agents a fact."""

@@ -1,10 +1,18 @@
 """Diffs as lines with numbers, and comments as one message that can be read back."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.documents.diff_comments import DiffComment, parse_comments, render_comments
-from ralph.web.diffs import parse_diff
+from ralph.documents.diff_comments import (
+    DiffComment,
+    parse_comment_list,
+    parse_comments,
+    parse_feedback_comments,
+    parse_place,
+    render_comments,
+)
+from ralph.documents.unified_diff import parse_diff
 
 DIFF = """diff --git a/app/a.py b/app/a.py
 index 1..2 100644
@@ -58,14 +66,45 @@ COMMENTS = st.builds(
     path=LINES.filter(lambda path: "`" not in path),
     line=st.integers(1, 9999),
     side=st.sampled_from(["new", "old"]),
-    snippet=st.lists(LINES.map(lambda line: f"+{line}"), max_size=4).map("\n".join),
+    snippet=st.lists(LINES.map(lambda line: f"+{line}"), min_size=2, max_size=4).map("\n".join),
     text=TEXTS,
+    last_line=st.sampled_from([0, 10_000]),
+    marks=st.sampled_from([(), (0,), (1,), (0, 1)]),
 )
 
 
 @given(st.lists(COMMENTS, min_size=1, max_size=4))
 def test_comments_can_be_read_back_from_their_message(comments: list[DiffComment]) -> None:
     assert parse_comments(render_comments(comments)) == comments
+
+
+@given(st.lists(COMMENTS, min_size=1, max_size=4))
+def test_comments_can_be_read_back_from_feedback(comments: list[DiffComment]) -> None:
+    requirement = render_comments(comments).replace("\n", "\n  ").rstrip()
+    feedback = f"# Feedback\n\n## New Requirements\n- {requirement}\n\n## Other\n- no comment\n"
+    assert parse_feedback_comments(feedback) == comments
+    assert parse_feedback_comments("# Feedback\n- something else\n") == []
+
+
+def test_a_list_of_comments_has_one_place_per_line() -> None:
+    text = "# mine\nsrc/a b.py:3: Why: this?\n  More.\n\ndoc.md:4-6: All of it.\n"
+    assert parse_comment_list(text) == [("src/a b.py:3", "Why: this?\nMore."), ("doc.md:4-6", "All of it.")]
+    with pytest.raises(ValueError, match="2"):
+        parse_comment_list("a.py:1: fine\nno place\n")
+
+
+@pytest.mark.parametrize(
+    ("word", "place"),
+    [
+        ("a.py:3", ("a.py", 3, 0)),
+        ("a:b.py:3-9", ("a:b.py", 3, 9)),
+        ("a.py:3-3", ("a.py", 3, 0)),
+        ("a.py", None),
+        (":3", None),
+    ],
+)
+def test_places_are_a_path_and_lines(word: str, place: tuple[str, int, int] | None) -> None:
+    assert parse_place(word) == place
 
 
 def test_other_messages_are_no_comments() -> None:

@@ -2,9 +2,10 @@
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ralph.core.entries import Notice
@@ -15,7 +16,7 @@ from ralph.documents.run_record import RunRecord
 from ralph.git.command import Git, printable
 from ralph.git.commits import RemovedCommits, remove_commits
 from ralph.git.history import HEADS
-from ralph.git.snapshots import STOPPED, Restored, Snapshots, Undone, format_diff
+from ralph.git.snapshots import STOPPED, Restored, Snapshots, Undone, format_diff, read_file
 from ralph.store.documents import Documents
 from ralph.store.files import read_limited
 from ralph.store.journal import read_raw
@@ -32,6 +33,7 @@ __all__ = [
     "Reverted",
     "diff_run",
     "name_files",
+    "open_file_reader",
     "open_snapshots",
     "refuse_revert",
     "restore_iteration",
@@ -84,6 +86,13 @@ def diff_run(
     snapshots = open_snapshots(project, run)
     old, new = _snapshots_of(snapshots, run, turn)
     return Diff(old, new, snapshots.diff(old, new, stat=stat, color=color))
+
+
+def open_file_reader(project: Project, run: RunDir) -> Callable[[str, str], bytes | None]:
+    """A function that reads a file as it was in a commit or snapshot of a run; it returns None if the file is not there."""
+    if run.record().on_branch:
+        return partial(read_file, Git(project.root))
+    return open_snapshots(project, run).read_file
 
 
 def undo_turn(project: Project, run: RunDir, *, force: bool = False, by: str = "") -> Undone:

@@ -5,7 +5,7 @@ import os
 import select
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ralph.app.runs import find_still_missing
@@ -16,16 +16,19 @@ from ralph.core.events import RunEnded
 from ralph.core.signals import Signal, named_time
 from ralph.core.turns import AgentEvent
 from ralph.engine.ports import Observer
+from ralph.store.files import read_limited, to_text
 from ralph.store.journal import last_lines, read_raw
 from ralph.store.journal_reader import JournalReader, Position
 from ralph.store.mailbox import open_watch
 from ralph.store.runs import Project, RunDir
 from ralph.store.view_cache import STRIDE, ViewSnapshot, ViewSnapshots
 from ralph.view.attention import Present, assess
+from ralph.view.comments import list_comments
 from ralph.view.fold import fold, fold_event, new_view
 from ralph.view.graph import draw_hats
-from ralph.view.model import RunView, SignalView
+from ralph.view.model import CommentView, RunView, SignalView
 from ralph.view.rows import FORM
+from ralph.view.work import SESSIONS
 
 _BATCH = 1000
 _WORTH_SAVING = 200
@@ -167,15 +170,30 @@ class RunWatch:
                 return
 
     def _look(self, *, is_alive: bool) -> Present:
+        waiting = tuple(map(_show_waiting, self.run.mailbox.list_waiting()))
         return Present(
             now=time.time(),
             alive=is_alive,
             doubt=self._reader.doubt or self.run.find_record_doubt(),
-            waiting=tuple(map(_show_waiting, self.run.mailbox.list_waiting())),
+            waiting=waiting,
+            comments=self._find_comments(waiting),
             hats=self._hats,
             missing=self._find_missing(is_alive=is_alive),
             progress=self._read_progress() if is_alive else {},
         )
+
+    def _find_comments(self, waiting: tuple[SignalView, ...]) -> tuple[CommentView, ...]:
+        """The comments on lines of the diff, with the turns that changed these lines."""
+        feedback = _read_feedback(self.project, self.run) if self._facts.workflow in SESSIONS else ()
+        known = {one.name for one in self._facts.signals}
+        unread = tuple(one for one in waiting if one.name not in known)
+        facts = replace(self._facts, signals=(*self._facts.signals, *unread))
+        comments = list_comments(facts, feedback)
+        if not any(comment.receipts for comment in comments):
+            return comments
+        from ralph.app.comments import find_changed_places  # it imports git, and most runs have no comments
+
+        return find_changed_places(self.project, self.run, facts, comments)
 
     def _find_missing(self, *, is_alive: bool) -> tuple[str, ...]:
         """What of the user's refs is missing still. While an engine works, it looks after every turn itself."""
@@ -196,7 +214,14 @@ class RunWatch:
         """The present of an earlier time. Until a run ended, an engine worked on it."""
         is_alive = self._facts.seq > 0 and self._facts.ended is None
         facts = self._facts
-        return Present(now=facts.at, alive=is_alive, doubt=self._reader.doubt, hats=self._hats, missing=facts.missing)
+        return Present(
+            now=facts.at,
+            alive=is_alive,
+            doubt=self._reader.doubt,
+            hats=self._hats,
+            missing=facts.missing,
+            comments=list_comments(facts),
+        )
 
     def _read_events(self) -> Iterator[tuple[int, AgentEvent, float]]:
         """The new events of the turns in progress, with the time at which they were written."""
@@ -268,6 +293,17 @@ class ChangeWaiter:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def _read_feedback(project: Project, run: RunDir) -> list[tuple[str, str, float]]:
+    """The files of feedback to a session: path, text and time of each, the oldest first."""
+    home = project.root / ".ralph-sessions" / run.id
+    found = []
+    for path in (*home.glob("iterations/*/feedbacks/*/feedbacks.md"), *home.glob("plan.update*.md")):
+        with contextlib.suppress(OSError, StateError):
+            text = to_text(read_limited(path))
+            found.append((path.relative_to(project.root).as_posix(), text, path.stat().st_mtime))
+    return sorted(found, key=lambda one: one[2])
 
 
 def _show_waiting(signal: Signal) -> SignalView:

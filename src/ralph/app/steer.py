@@ -1,6 +1,7 @@
 """Message a run: send signals and list their effect, answer questions, end the run."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ralph.app.runs import latest_run, live_run, refuse_inside_a_turn
@@ -11,7 +12,7 @@ from ralph.core.signals import Question, Signal, SignalType, is_known, normalize
 from ralph.engine.ports import Observer
 from ralph.store.journal import timestamp
 from ralph.store.runs import Project, RunDir
-from ralph.view.model import SignalView
+from ralph.view.model import CommentView, ReceiptView, SignalView
 
 _INTERRUPTS = (SignalType.STEER, SignalType.PAUSE)
 
@@ -154,16 +155,52 @@ class SignalRow:
     message: str = ""
     reason: str = ""
     receipts: list[ReceiptRow] = field(default_factory=list)
+    comments: list[CommentView] = field(default_factory=list)
+    """The comments on lines of the diff that it has."""
 
 
 def list_signals(project: Project, run: RunDir) -> list[SignalRow]:
-    """The signals in the journal and in the mailbox of a run, the oldest first."""
-    signals = open_view(project, run).signals
-    done = sorted((one for one in signals if one.state != "waiting"), key=lambda one: one.at)
-    return [_row_of(one) for one in (*done, *(one for one in signals if one.state == "waiting"))]
+    """The signals in the journal and in the mailbox of a run, and feedback with comments, the oldest first."""
+    view = open_view(project, run)
+    done = sorted((one for one in view.signals if one.state != "waiting"), key=lambda one: one.at)
+    waiting = [one for one in view.signals if one.state == "waiting"]
+    rows = [_row_of(one, [comment for comment in view.comments if comment.signal == one.id]) for one in done]
+    rows += _feedback_rows(view.comments)
+    return rows + [_row_of(one, [comment for comment in view.comments if comment.signal == one.id]) for one in waiting]
 
 
-def _row_of(signal: SignalView) -> SignalRow:
+def _feedback_rows(comments: Sequence[CommentView]) -> list[SignalRow]:
+    """A row for each file of feedback that has comments."""
+    rows: dict[str, SignalRow] = {}
+    for comment in comments:
+        if not comment.feedback:
+            continue
+        if comment.feedback not in rows:
+            receipts = list(map(_receipt_row, comment.receipts))
+            rows[comment.feedback] = SignalRow(
+                name=comment.feedback,
+                type="FEEDBACK",
+                state="accepted" if receipts else "waiting",
+                at=timestamp(comment.at),
+                reason="" if receipts else "waits for `ralph session resume`",
+                receipts=receipts,
+            )
+        rows[comment.feedback].comments.append(comment)
+    return list(rows.values())
+
+
+def _receipt_row(receipt: ReceiptView) -> ReceiptRow:
+    return ReceiptRow(
+        role=receipt.role,
+        turn=receipt.turn,
+        means=receipt.means,
+        at=timestamp(receipt.at),
+        response=receipt.response,
+        note=receipt.note,
+    )
+
+
+def _row_of(signal: SignalView, comments: list[CommentView]) -> SignalRow:
     return SignalRow(
         name=signal.name,
         type=str(signal.type or ""),
@@ -172,15 +209,6 @@ def _row_of(signal: SignalView) -> SignalRow:
         target=signal.target or "ALL",
         message=signal.message,
         reason=signal.reason,
-        receipts=[
-            ReceiptRow(
-                role=one.role,
-                turn=one.turn,
-                means=one.means,
-                at=timestamp(one.at),
-                response=one.response,
-                note=one.note,
-            )
-            for one in signal.receipts
-        ],
+        receipts=list(map(_receipt_row, signal.receipts)),
+        comments=comments,
     )

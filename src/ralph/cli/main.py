@@ -30,6 +30,7 @@ GROUPS = {
     },
     "Steer": {
         "steer": "Give the agents of a run new guidance, even in the middle of a turn.",
+        "comment": "Comment on lines of what a run changed.",
         "pause": "Pause a run after its current turn, or now.",
         "signal": "Give a run information, approve what it learned, and more.",
         "signals": "Show who received your signals, and with what effect.",
@@ -68,6 +69,7 @@ COMMANDS = (*(name for group in GROUPS.values() for name in group), *OLD_NAMES, 
 """All subcommands. `acp-bridge` is for programs: the help leaves it out."""
 MODULES = {
     "agent_tools": ("emit", "wave", "tools", "acp-bridge"),
+    "comment": ("comment",),
     "completion": ("completion",),
     "changes": ("diff", "undo", "restore", "abort"),
     "hats": ("hats", "presets"),

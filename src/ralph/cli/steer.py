@@ -9,7 +9,9 @@ import click
 from ralph.app.runs import latest_run, live_run
 from ralph.app.steer import ReceiptRow, Sent, SignalRow, answer_question, list_signals, send_signal
 from ralph.cli.console import clock_time, complete_runs, here, json_option, print_json, print_result
+from ralph.cli.render.run import comment_text
 from ralph.core.signals import ASKED_FOR, Signal, SignalType
+from ralph.core.text import count
 from ralph.store.journal import moment
 
 _QUESTION_ID = re.compile(r"q[0-9]+")
@@ -167,14 +169,18 @@ def _signal_lines(row: SignalRow) -> list[str]:
     head = f"{when}  {row.type}"
     if row.target != "ALL":
         head += f" for {row.target}"
-    if message := " ".join(row.message.split()):
+    if row.comments:
+        head += f": {count(len(row.comments), 'comment')} on the changes"
+    elif message := " ".join(row.message.split()):
         head += f": {message}"
     head += f"  ({row.name})"
+    comments = [f"{'':10}{comment_text(one)}" for one in row.comments]
     if row.state == "waiting":
-        return [head, f"{'':10}{row.reason}"]
+        return [head, *comments, f"{'':10}{row.reason}"]
     receipts = [f"{'':10}{_receipt_text(one)}" for one in row.receipts]
     if receipts:
-        return [head, *receipts]
+        return [head, *comments, *receipts]
+    head = "\n".join([head, *comments])
     goes_to_agents = row.type in ("STEER", "INFO")
     return [head, f"{'':10}no turn has received it yet" if goes_to_agents else f"{'':10}done"]
 

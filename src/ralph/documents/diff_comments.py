@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 HEADING = "Comments on the changes, by file and line:"
-_ITEM = re.compile(r"^(\d+)\. `(.+)`, (line|removed line) (\d+)$")
-_SIDES = {"line": "new", "removed line": "old"}
-_SNIPPET_LINES, _LINE_CHARS = 12, 400
+_ITEM = re.compile(r"^(\d+)\. `(.+)`, (removed )?lines? (\d+)(?: to (\d+))?$")
+_PLACE = re.compile(r"(.+):(\d{1,7})(?:-(\d{1,7}))?")
+_PLACE_AND_TEXT = re.compile(r"(\S.*?:\d{1,7}(?:-\d{1,7})?):[ \t]+(\S.*)")
+_SNIPPET_LINES, LINE_CHARS = 12, 400
 
 
 @dataclass(frozen=True)
@@ -23,16 +24,56 @@ class DiffComment:
     snippet: str
     """The lines of the diff around it, as they were when the user wrote it."""
     text: str
+    last_line: int = 0
+    """The last line that is meant, if it is not the only one; 0 for one line."""
+    marks: tuple[int, ...] = ()
+    """Which lines of the snippet are meant, counted from 0. The message marks them with `>>`."""
+
+    @property
+    def place(self) -> str:
+        """Where it is, as the user types it: `path:3` or `path:3-5`."""
+        return f"{self.path}:{self.line}" + (f"-{self.last_line}" if self.last_line else "")
+
+
+def parse_place(word: str) -> tuple[str, int, int] | None:
+    """The path, the line and the last line (0 for one line) of `path:3` or `path:3-5`; None for anything else."""
+    match = _PLACE.fullmatch(word)
+    if match is None:
+        return None
+    line, last = int(match[2]), int(match[3] or 0)
+    return match[1], line, 0 if last == line else last
+
+
+def parse_comment_list(text: str) -> list[tuple[str, str]]:
+    """The places and texts of a list: `path:line: text`, one comment per line. Indented lines continue a comment.
+
+    Empty lines and lines that begin with `#` are left out. Raises `ValueError` with the number of a line that is neither.
+    """
+    found: list[tuple[str, str]] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        if line[0] in " \t" and found:
+            place, before = found[-1]
+            found[-1] = (place, f"{before}\n{line.strip()}")
+            continue
+        match = _PLACE_AND_TEXT.fullmatch(line.rstrip())
+        if match is None:
+            raise ValueError(number)
+        found.append((match[1], match[2]))
+    return found
 
 
 def render_comments(comments: Sequence[DiffComment]) -> str:
     """All comments as one message."""
     parts = [HEADING]
     for number, one in enumerate(comments, 1):
-        kind = "line" if one.side == "new" else "removed line"
-        snippet = [f"   > {line[:_LINE_CHARS]}".rstrip() for line in one.snippet.splitlines()[:_SNIPPET_LINES]]
+        removed = "removed " if one.side == "old" else ""
+        lines = f"lines {one.line} to {one.last_line}" if one.last_line else f"line {one.line}"
+        quoted = enumerate(one.snippet.splitlines()[:_SNIPPET_LINES])
+        snippet = [f"   >{'>' if at in one.marks else ' '}{line[:LINE_CHARS]}".rstrip() for at, line in quoted]
         text = [f"   {line}".rstrip() for line in _plain_lines(one.text)]
-        parts.append("\n".join([f"{number}. `{one.path}`, {kind} {one.line}", *snippet, *text]))
+        parts.append("\n".join([f"{number}. `{one.path}`, {removed}{lines}", *snippet, *text]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -49,6 +90,7 @@ def parse_comments(message: str) -> list[DiffComment]:
     found: list[DiffComment] = []
     head: re.Match[str] | None = None
     snippet: list[str] = []
+    marks: list[int] = []
     text: list[str] = []
 
     def finish() -> None:
@@ -56,9 +98,11 @@ def parse_comments(message: str) -> list[DiffComment]:
             comment = DiffComment(
                 path=head[2],
                 line=int(head[4]),
-                side=_SIDES[head[3]],
+                side="old" if head[3] else "new",
                 snippet="\n".join(snippet),
                 text="\n".join(text).strip("\n"),
+                last_line=int(head[5] or 0),
+                marks=tuple(marks),
             )
             found.append(comment)
 
@@ -66,10 +110,26 @@ def parse_comments(message: str) -> list[DiffComment]:
         match = _ITEM.match(line)
         if match and int(match[1]) == len(found) + (2 if head else 1):
             finish()
-            head, snippet, text = match, [], []
+            head, snippet, marks, text = match, [], [], []
         elif line.startswith("   >") and not text:
+            if line.startswith("   >>"):
+                marks.append(len(snippet))
             snippet.append(line[5:])
         elif head:
             text.append(line[3:])
     finish()
     return found
+
+
+def parse_feedback_comments(text: str) -> list[DiffComment]:
+    """The comments in a file of feedback, in which they are one requirement in a list."""
+    lines = text.splitlines()
+    start = f"- {HEADING}"
+    if start not in lines:
+        return []
+    block = [HEADING]
+    for line in lines[lines.index(start) + 1 :]:
+        if line and not line.startswith("  "):
+            break
+        block.append(line[2:])
+    return parse_comments("\n".join(block).rstrip())

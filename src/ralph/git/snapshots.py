@@ -97,6 +97,12 @@ def format_diff(git: Git, old: str, new: str, *, stat: bool, color: bool) -> str
     return git.run(*readable, "diff-tree", "-r", "-M", *form, old, new).out.decode(errors="replace")
 
 
+def read_file(git: Git, commit: str, path: str) -> bytes | None:
+    """The content of a file in a commit; None if it is not there."""
+    found = git.run("cat-file", "blob", f"{commit}:{path}", ok=(0, 128))
+    return None if found.code else found.out
+
+
 class Snapshots:
     """The snapshots of one run. To take or restore one, hold the run's lock; reading needs no lock."""
 
@@ -223,6 +229,10 @@ class Snapshots:
     def diff(self, old: str, new: str | None = None, *, stat: bool = False, color: bool = False) -> str:
         """What changed between two snapshots, or since one, as a patch or a summary of it."""
         return format_diff(self._git, old, new or self.tree_now(), stat=stat, color=color)
+
+    def read_file(self, commit: str, path: str) -> bytes | None:
+        """The content of a file in a snapshot; None if it is not there."""
+        return read_file(self._git, commit, path)
 
     def read_changed(self, old: str, new: str) -> dict[str, tuple[bytes | None, bytes | None]]:
         """The files that differ between two snapshots, with their content in both; None if the file is absent."""

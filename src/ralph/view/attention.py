@@ -17,6 +17,7 @@ from ralph.view.graph import draw_graph
 from ralph.view.headline import describe_work, headline
 from ralph.view.model import (
     GROUPS,
+    CommentView,
     LimitView,
     MergeView,
     Need,
@@ -55,6 +56,8 @@ class Present:
     """What of the user's branches, tags and stash is still missing."""
     progress: Mapping[int, str] = field(default_factory=dict)
     """What the agents of running turns reported about their progress, by turn."""
+    comments: tuple[CommentView, ...] = ()
+    """The comments on lines of the diff."""
 
 
 def assess(view: RunView, present: Present) -> RunView:
@@ -76,6 +79,7 @@ def assess(view: RunView, present: Present) -> RunView:
         cost_text=_describe_cost(view),
         next=_next_command(view),
         graph=draw_graph(view, present.hats),
+        comments=present.comments,
     )
 
 

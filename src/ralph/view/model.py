@@ -194,6 +194,34 @@ class SignalView:
 
 
 @dataclass(frozen=True)
+class CommentView:
+    """A comment of the user on lines of the diff: who received it, and which turn changed these lines."""
+
+    signal: str
+    """The id of the signal that brought it; empty if it is part of feedback."""
+    feedback: str
+    """The file of the feedback that it is part of; empty if a signal brought it."""
+    path: str
+    line: int
+    last_line: int
+    """The last line that is meant; 0 for one line."""
+    side: str
+    """`new`, or `old` for removed lines."""
+    snippet: str
+    """The lines of the diff around it when the user wrote it."""
+    marks: tuple[int, ...]
+    """Which lines of the snippet are meant, counted from 0; empty if that is not known."""
+    text: str
+    at: float = 0.0
+    """When the run took it, or when the feedback was written."""
+    receipts: tuple[ReceiptView, ...] = ()
+    changed_by: int = 0
+    """The first turn that changed these lines, from the one that received it; 0 if none did."""
+    file_changed_by: int = 0
+    """The first such turn that changed the file; 0 if none did."""
+
+
+@dataclass(frozen=True)
 class QuestionView:
     """A question of an agent, with its answer if there is one."""
 
@@ -419,6 +447,8 @@ class RunView:
     findings: tuple[FindingView, ...] = ()
     signals: tuple[SignalView, ...] = ()
     more_signals: int = 0
+    comments: tuple[CommentView, ...] = ()
+    """The user's comments on lines of the diff. Set by `assess`, because some wait beside the journal."""
     questions: tuple[QuestionView, ...] = ()
     tasks: tuple[TaskView, ...] = ()
     merges: tuple[MergeView, ...] = ()

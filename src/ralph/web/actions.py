@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ralph.app.changes import undo_turn
+from ralph.app.comments import MAX_CHARS, MAX_COMMENTS, post_comments
 from ralph.app.landing import land_run
 from ralph.app.resume import ResumeOptions, plan_next_iteration, plan_resume, prepare_resume
 from ralph.app.run_engine import start_detached
@@ -17,7 +18,7 @@ from ralph.app.steer import answer_question, send_signal
 from ralph.core.errors import UsageError
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
-from ralph.documents.diff_comments import DiffComment, render_comments
+from ralph.documents.diff_comments import DiffComment
 from ralph.web.access import User
 from ralph.web.runs import FoundRun
 
@@ -25,7 +26,6 @@ Body = Mapping[str, Any]
 Action = Callable[[FoundRun, User, Body], dict[str, Any]]
 
 TEXT_LIMIT = 20_000
-COMMENTS_LIMIT = 50
 _SIGNALS = (SignalType.STEER, SignalType.INFO, SignalType.PAUSE, SignalType.RESUME, SignalType.ABORT)
 _SESSIONS = ("session", "classic")
 
@@ -69,24 +69,19 @@ def answer(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
 
 
 def comment(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
-    """Send comments on lines of the diff: as one STEER, or as a round of feedback to a session that has ended."""
+    """Send comments on lines of the diff: as one STEER, or as a round of feedback to a session that has stopped."""
     comments = [_read_comment(one) for one in _read_items(body)]
-    message = render_comments(comments)
-    record, outcome = found.run.record(), found.run.outcome()
-    if record.workflow in _SESSIONS and outcome and not found.run.alive:
-        refuse_inside_a_turn("an agent cannot give feedback", "put it into your answer instead")
-        batch = next_batch(find_session(found.project, found.run.id))
-        batch.give(batch.requirement(message.replace("\n", "\n  ").rstrip()))
-        return {"feedback": batch.number, "comments": len(comments)}
-    signal = Signal("", SignalType.STEER, message, by=user.by)
-    sent = send_signal(found.project, signal, read_text(body, "target", most=80), found.run.id)
-    return {"signal": sent.name, "comments": len(comments), "alive": sent.run.alive}
+    target = read_text(body, "target", most=80)
+    sent = post_comments(found.project, found.run, comments, role=target, by=user.by)
+    if sent.feedback:
+        return {"feedback": sent.iteration, "comments": sent.count}
+    return {"signal": sent.signal, "comments": sent.count, "alive": sent.run.alive}
 
 
 def _read_items(body: Body) -> list[Any]:
     items = body.get("items")
-    if not isinstance(items, list) or not 0 < len(items) <= COMMENTS_LIMIT:
-        todo = f"send 1 to {COMMENTS_LIMIT} comments"
+    if not isinstance(items, list) or not 0 < len(items) <= MAX_COMMENTS:
+        todo = f"send 1 to {MAX_COMMENTS} comments"
         raise UsageError("`items` is a list of comments", where="items", todo=todo)
     return items
 
@@ -105,9 +100,25 @@ def _read_comment(item: Any) -> DiffComment:
         path=path,
         line=line,
         side=side,
-        snippet=read_text(item, "hunk", most=4000),
-        text=read_text(item, "text", most=4000, required=True),
+        snippet=read_text(item, "hunk", most=MAX_CHARS),
+        text=read_text(item, "text", most=MAX_CHARS, required=True),
+        last_line=_read_last_line(item, line),
+        marks=_read_marks(item),
     )
+
+
+def _read_last_line(item: dict[str, Any], line: int) -> int:
+    last = item.get("last_line", 0)
+    if not isinstance(last, int) or isinstance(last, bool) or (last and not line <= last < 10_000_000):
+        raise UsageError("`last_line` must be a line after `line`, or 0", where="items", todo="send the last line")
+    return 0 if last == line else last
+
+
+def _read_marks(item: dict[str, Any]) -> tuple[int, ...]:
+    marks = item.get("marks", [])
+    if not isinstance(marks, list) or not all(isinstance(one, int) and 0 <= one < 100 for one in marks):
+        raise UsageError("`marks` is a list of lines of the hunk, from 0", where="items", todo="send numbers")
+    return tuple(sorted(set(marks)))
 
 
 def approve(found: FoundRun, user: User, body: Body) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import json
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,13 @@ from ralph import __version__
 from ralph.app.changes import diff_run
 from ralph.core.errors import LockedError, RalphError, StateError, UsageError
 from ralph.core.text import clean_text
-from ralph.documents.diff_comments import parse_comments
+from ralph.documents.unified_diff import parse_diff
 from ralph.store.files import open_regular
 from ralph.store.journal import read_raw
 from ralph.view.json_form import to_json
 from ralph.web import labels
 from ralph.web.access import PROOF_SECONDS, AccessControl, Role, User, has_passphrase
 from ralph.web.actions import GUARDED_ACTIONS, OPEN_ACTIONS, read_text
-from ralph.web.diffs import parse_diff
 from ralph.web.feed import Feeds, StreamPosition, find_turn, shorten_event
 from ralph.web.filters import parse_filter
 from ralph.web.rows import RowsFeed, show_row
@@ -145,16 +143,12 @@ class Site:
         at = request.query_params.get("at")
         view = self.index.view(found, None if at is None else _number(at, "at"))
         now = time.time()
-        comments = [
-            {"signal": signal.id, **asdict(one)} for signal in view.signals for one in parse_comments(signal.message)
-        ]
         data = {
             **to_json(view),
             "key": found.key,
             "project_name": found.project.root.name,
             "can_go_on": found.run.can_go_on,
             "now": now,
-            "comments": comments,
             "display": labels.describe_view(view, now),
         }
         return json_response(data)

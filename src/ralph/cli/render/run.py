@@ -2,9 +2,10 @@
 
 from ralph.cli.console import one_line
 from ralph.core.checks import CheckStatus
+from ralph.core.text import count
 from ralph.view.attention import span
 from ralph.view.headline import describe_failure
-from ralph.view.model import CheckView, RunView
+from ralph.view.model import CheckView, CommentView, RunView
 
 _MARKS = {CheckStatus.PASSED: "PASS", CheckStatus.FAILED: "FAIL"}
 
@@ -17,6 +18,7 @@ def view_lines(view: RunView) -> list[str]:
     lines += _section("Tasks", [f"{task.state:<10} {task.id}  {one_line(task.title)[:80]}" for task in view.tasks])
     lines += _section("Turns", _turn_lines(view))
     lines += _section("Signals", [_signal_line(view, number) for number in range(len(view.signals))][-5:])
+    lines += _section("Comments", [comment_text(one) for one in view.comments][-10:])
     lines += _section(
         "Limits", [_limit_line(limit.name, limit.used, limit.limit, limit.share) for limit in view.limits]
     )
@@ -66,7 +68,29 @@ def _signal_line(view: RunView, number: int) -> str:
     effect = (
         receipts[0] if receipts else signal.reason or ("no turn has received it yet" if signal.is_message else "done")
     )
-    return f"{signal.type or 'refused'}: {one_line(signal.message or signal.name)[:60]}  ({effect})"
+    said = one_line(signal.message or signal.name)[:60]
+    if comments := sum(comment.signal == signal.id for comment in view.comments):
+        said = f"{count(comments, 'comment')} on the changes"
+    return f"{signal.type or 'refused'}: {said}  ({effect})"
+
+
+def comment_text(comment: CommentView) -> str:
+    """A comment in one line: its place, its text, and what came of it."""
+    place = f"{comment.path}:{comment.line}" + (f"-{comment.last_line}" if comment.last_line else "")
+    removed = " (removed)" if comment.side == "old" else ""
+    return f"{place}{removed}  {one_line(comment.text)[:100]}  ({_comment_effect(comment)})"
+
+
+def _comment_effect(comment: CommentView) -> str:
+    if not comment.receipts:
+        return "no turn has received it yet"
+    first = comment.receipts[0]
+    received = f"{first.role} received it in turn {first.turn}"
+    if comment.changed_by:
+        return f"{received}; turn {comment.changed_by} changed these lines"
+    if comment.file_changed_by:
+        return f"{received}; turn {comment.file_changed_by} changed the file, but not these lines"
+    return f"{received}; not changed yet"
 
 
 def _limit_line(name: str, used: float, limit: float, share: float) -> str:

@@ -29,7 +29,7 @@ export function DiffTab({ view, me, turn, onTurn }) {
     if (!ready.length) return;
     setState({ phase: 'sending', text: '' });
     try {
-      const items = ready.map(({ path, line, side, hunk, text }) => ({ path, line, side, hunk, text }));
+      const items = ready.map(({ path, line, side, hunk, marks, text }) => ({ path, line, side, hunk, marks, text }));
       await act(view.key, 'comments', { items });
       setDrafts(drafts.filter((draft) => !ready.includes(draft)));
       setState({ phase: '', text: '' });
@@ -77,8 +77,8 @@ export function DiffTab({ view, me, turn, onTurn }) {
 
 function FileBody({ file, view, sent, drafts, setDrafts, isMine }) {
   if (file.binary) return html`<${Empty} title="Binary file" />`;
-  const comment = (line, side, hunk) => {
-    const draft = { path: file.path, line, side, hunk, text: '', editing: true, id: `${file.path} ${side} ${line} ${Date.now()}` };
+  const comment = (line, side, hunk, marks) => {
+    const draft = { path: file.path, line, side, hunk, marks, text: '', editing: true, id: `${file.path} ${side} ${line} ${Date.now()}` };
     setDrafts([...drafts, draft]);
   };
   return html`<table class="hunk"><tbody>${file.hunks.map((hunk) => html`<${Hunk} hunk=${hunk} onComment=${isMine ? comment : null}
@@ -100,7 +100,7 @@ export function Hunk({ hunk, hit = 0, onComment = null, below = null }) {
     const notes = below ? below(line) : [];
     return html`<tr class=${`${kind} ${hit && hit === fresh ? 'hit' : ''}`}><td class="n">${old ?? ''}</td><td class="n">${fresh ?? ''}</td>
         <td class="s">${onComment ? html`<button class="add-comment" aria-label=${`Comment on line ${number}`}
-          onClick=${() => onComment(number, side, around(hunk.lines, n))}>${sign === '-' ? '−' : sign}</button>` : sign === '-' ? '−' : sign}</td>
+          onClick=${() => onComment(number, side, around(hunk.lines, n), [Math.min(n, 2)])}>${sign === '-' ? '−' : sign}</button>` : sign === '-' ? '−' : sign}</td>
         <td>${text}</td></tr>
       ${notes.length > 0 && html`<tr><td class="cm" colspan="4">${notes}</td></tr>`}`;
   })}`;
@@ -129,27 +129,24 @@ function ackOf(view, comment) {
   const acks = view.display.signals[comment.signal] || [];
   const taken = acks.find(([icon]) => icon === 'pass');
   if (comment.isStale) return ['none', 'Stale', 'idle'];
-  if (taken) return ['pass', changeAfter(view, comment) ? 'Received, changed' : 'Received', 'pass'];
+  if (taken) return ['pass', comment.changed_by ? 'Received, changed' : 'Received', 'pass'];
   return ['wait', 'Not received yet', acks[0]?.[1] === 'need' ? 'need' : 'idle'];
-}
-
-// The first turn from the one that took the comment in that changed the file.
-function changeAfter(view, comment) {
-  const signal = view.signals.find((one) => one.id === comment.signal);
-  const from = Math.min(...(signal?.receipts || []).map((receipt) => receipt.turn));
-  return view.turns.find((turn) => turn.number >= from && turn.end !== null && turn.names.includes(comment.path));
 }
 
 function Sent({ view, comment }) {
   const signal = view.signals.find((one) => one.id === comment.signal);
-  const change = changeAfter(view, comment);
-  return html`<div class="cmt" data-comment="sent"><div class="meta"><b>You</b><span>${comment.isStale ? 'was ' : ''}line ${comment.line}${signal?.at
+  const change = view.turns.find((turn) => turn.number === (comment.changed_by || comment.file_changed_by));
+  return html`<div class="cmt" data-comment="sent"><div class="meta"><b>You</b><span>${comment.isStale ? 'was ' : ''}${lines(comment)}${signal?.at
     ? ` · ${clock(signal.at)}` : ''}</span><span class="grow"></span><${Badge} label=${ackOf(view, comment)} /></div><p>${comment.text}</p>
     ${comment.isStale && html`<pre class="out">${comment.snippet}</pre>`}
     ${(view.display.signals[comment.signal] || []).map(([icon, tone, text]) => html`<p class="ack"><${Icon} name=${icon} tone=${tone} /><span>${text}</span></p>`)}
-    ${change && html`<p class="ack"><${Icon} name="check" tone="pass" /><span>Turn ${change.number} changed the file${change.snapshot
+    ${change && html`<p class="ack"><${Icon} name="check" tone="pass" /><span>Turn ${change.number} changed ${comment.changed_by ? 'these lines' : 'the file, not these lines'}${change.snapshot
     ? html` (<code>${change.snapshot.slice(0, 8)}</code>)` : ''}</span></p>`}
     ${comment.isStale && html`<p class="ack"><${Icon} name="none" tone="idle" /><span>The line has changed since; this is the text it was written on.</span></p>`}</div>`;
+}
+
+function lines(comment) {
+  return comment.last_line ? `lines ${comment.line} to ${comment.last_line}` : `line ${comment.line}`;
 }
 
 function Draft({ draft, drafts, setDrafts }) {

@@ -1,4 +1,4 @@
-"""A diff as git prints it, turned into files, hunks and numbered lines for a page."""
+"""A diff as git prints it, turned into files, hunks and numbered lines for a page and for comments."""
 
 import re
 from typing import Any
