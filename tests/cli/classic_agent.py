@@ -55,7 +55,7 @@ def main() -> None:
     if mode == "INITIALIZE":
         put("plan.md", PLAN.format(goal="Two files and then some"))
     elif mode == "UPDATE":
-        put("plan.md", PLAN.format(goal=(inbox / "update.md").read_text().split("- ")[1]))
+        put("plan.md", PLAN.format(goal=(inbox / "update.md").read_text().split("- ")[1].splitlines()[0]))
         put("tasks.md", task("task-4", "task-1 to 2"))
     elif role == "questioner":
         old = inbox / "plan.questions.md"
@@ -93,6 +93,11 @@ def main() -> None:
         if once(f"block-{id}"):
             answer = {"status": "blocked", "blockers": ["there is no database"]}
     elif mode == "SESSION_REVIEW":
+        while not pathlib.Path(script.get("until_session_review", "/")).exists():
+            time.sleep(0.02)
+        if "- STEER, " in prompt and once("scope"):
+            put("result.json", json.dumps({"status": "blocked", "blockers": ["STEER scope change: make d.txt too"]}))
+            return
         gap = once("gap")
         put(
             "review.md",

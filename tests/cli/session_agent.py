@@ -92,6 +92,11 @@ def asks_for_another(script: dict[str, str], prompt: str) -> bool:
     return "STEER" in prompt and "z.txt" in prompt and not is_planned_again
 
 
+def made_for_steer() -> bool:
+    """Whether the file is there that the user asked for during the review of the session."""
+    return pathlib.Path("e.txt").exists()
+
+
 def main() -> None:
     prompt = sys.stdin.read()
     keys = dict(re.findall(r"^([A-Z_]+): (.*)$", prompt.partition("# This turn\n")[2].split("\n\n")[0], re.MULTILINE))
@@ -181,6 +186,13 @@ def main() -> None:
         for name in script.get("learned", []):
             put(f"knowledge/reference/{name}.md", f"---\ncategory: reference\n---\n# {name}\n\n## {name}\nIt is so.\n")
         put("knowledge/how-to/make-files.md", "---\ncategory: how-to\n---\n# Make files\n\n## How\nWrite them.\n")
+    elif mode == "SESSION_REVIEW" and script.get("until_session_review") and not made_for_steer():
+        while not pathlib.Path(script["until_session_review"]).exists():
+            time.sleep(0.02)
+        answer |= {"status": "blocked", "blockers": ["STEER scope change: make e.txt too"]}
+    elif mode == "CRITIQUE_BREAKDOWN":
+        asked = (pathlib.Path(os.environ["RALPH_INBOX"]) / "review.md").read_text().replace("#", "")
+        put("tasks/task-5.md", TASK.format(id="task-5", iteration=keys["ITERATION"], file="e.txt", needed="") + asked)
     elif mode == "SESSION_REVIEW":
         put("review.md", "# Session Review - Iteration 1\n\n## Overall Assessment\nComplete\n")
         answer["assessment"] = "Complete"

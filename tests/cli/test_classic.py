@@ -204,17 +204,25 @@ def test_removed_paused_task_fails_and_blocks_only_its_dependents(project: Proje
 
 
 @pytest.mark.parametrize("has_begun", [True, False])
-def test_engine_that_is_killed_in_a_review_has_the_task_reviewed_again(project: Project, has_begun: bool) -> None:  # noqa: F811
+@pytest.mark.parametrize("gate_of", ["until_review", "until_session_review"])
+def test_review_during_which_the_engine_is_killed_is_paid_once(
+    project: Project,  # noqa: F811
+    gate_of: str,
+    has_begun: bool,
+) -> None:
     gate = project.home / "gate"
-    script(project, until_review=str(gate))
-    engine = project.start("session", "new", "--classic", "Build", "--agent-command", AGENT, "--yes")
-    place = project.root / ".ralph" / "runs"
-    eventually(lambda: list(place.glob("*/turns/*-reviewer/turn.json")))
+    script(project, **{gate_of: str(gate)})
+    check = ("--check", "`test -s b.txt` passes")
+    engine = project.start("session", "new", "--classic", "Build", "--agent-command", AGENT, "--yes", *check)
+    reviewed = "review:task-1-1" if gate_of == "until_review" else "review:session-1"
+    eventually(lambda: any(entry["key"] == reviewed for entry in project.journal("turn.started")))
+    [number] = [entry["turn"] for entry in project.journal("turn.started") if entry["key"] == reviewed]
+    eventually(lambda: list((project.run / "turns").glob(f"{number:05d}-*/stdout")))
     engine.kill()
     engine.communicate()
-    [turn] = place.glob("*/turns/*-reviewer")
     if not has_begun:
         # As if the engine had died between the line in the journal and the start of the agent.
+        turn = project.turn(number)
         gate.touch()
         eventually(lambda: (turn / "exit").exists())
         shutil.rmtree(turn)
@@ -223,6 +231,12 @@ def test_engine_that_is_killed_in_a_review_has_the_task_reviewed_again(project: 
     gate.touch()
     said, _ = engine.communicate(timeout=300)
     assert (engine.returncode, "blocked" in said) == (0, False), said
+    place = project.root / ".ralph" / "runs"
     prompts = [path.read_text() for path in place.glob("*/turns/*/prompt.md")]
     assert all("MODE: " in text or "TASK_ID: " in text for text in prompts), "no agent starts without its prompt"
     assert shown(project)["tasks_summary"]["completed"] == 2
+    keys = [entry["key"] for entry in project.journal("turn.started")]
+    assert len(keys) == len(set(keys)), "Ralph pays for no turn twice"
+    checks = [entry["key"] for entry in project.journal("checks.started")]
+    again = "check:task-1-1" if gate_of == "until_review" else "session-1"
+    assert checks.count(again) == 2, "the tree may have changed, so the checks ran again"

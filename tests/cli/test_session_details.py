@@ -256,3 +256,43 @@ def test_scope_change_during_a_review_has_a_planner_change_the_task(project: Pro
     ]
     assert "do not make a.txt, make z.txt" in (standard.home(project) / "tasks" / "task-1.md").read_text()
     assert (project.root / "z.txt").exists()
+
+
+def test_scope_change_during_the_session_review_has_a_planner_add_tasks(project: Project, layout: str) -> None:  # noqa: F811
+    gate = project.home / "gate"
+    if layout == "classic":
+        classic.script(project, until_session_review=str(gate), once=["scope"])
+        words, command = ("--classic",), classic.AGENT
+    else:
+        standard.write_script(project, until_session_review=str(gate), instructions=standard.QUICK.format(""))
+        words, command = (), shlex.join([sys.executable, "-I", str(standard.AGENT)])
+    engine = project.start("session", "new", "Build the files", *words, "--agent-command", command, "--yes")
+    eventually(lambda: any(entry["key"].startswith("review:session") for entry in project.journal("turn.started")))
+    assert project.ralph("steer", "one more file, please", "--to", "reviewer").code == 0
+    eventually(lambda: project.journal("signal.accepted"))
+    gate.touch()
+    said, _ = engine.communicate(timeout=300)
+    assert (engine.returncode, "a planner plans again with what you said" in said) == (0, True), said
+    keys = list(dict.fromkeys(entry["key"] for entry in project.journal("turn.started")))
+    planned = keys.index("plan:plan-update-1" if layout == "classic" else "critique:1.1")
+    assert keys[planned - 1].startswith("review:session") and keys[planned + 1].startswith("execute:")
+    received = "plan.update1.md" if layout == "classic" else "tasks/task-5.md"
+    words_of_user = (standard.home(project) / received).read_text()
+    assert "one more file, please" in words_of_user and "STEER scope change: make " in words_of_user
+    assert (project.root / ("d.txt" if layout == "classic" else "e.txt")).exists()
+
+
+def test_session_resume_gives_guidance_to_the_next_turns(project: Project, layout: str) -> None:  # noqa: F811
+    session = stopped(project, layout)
+    (classic.script if layout == "classic" else standard.write_script)(project)
+    done = project.ralph("session", "resume", "--guidance", "Use only ASCII")
+    assert done.code == 0, done.said
+    last = max(entry["turn"] for entry in project.journal("turn.started"))
+    assert ": Use only ASCII\n" in (project.turn(last) / "prompt.md").read_text()
+    assert "Use only ASCII" in (session / "notes.md").read_text()
+    for command in (("session", "resume", session.name), ("resume", session.name)):
+        late = project.ralph(*command, "--guidance", "And French")
+        assert late.code == 2, late.said
+    late = project.ralph("session", "resume", "--guidance", "And French")
+    assert "no turn of session" in late.err and f"ralph session feedback {session.name}" in late.err
+    assert len(project.journal("signal.accepted")) == 1

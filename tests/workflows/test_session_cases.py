@@ -1,6 +1,7 @@
 """Single cases of the rules of sessions: what blocks, what is put back, what is kept."""
 
 import random
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -117,17 +118,62 @@ def test_what_a_role_cannot_do_is_asked_again_after_a_resume(status: str, outcom
     assert driver.state.metadata.status == "completed"
 
 
-@pytest.mark.parametrize("key", ["plan_plan_init_1", "plan_plan_breakdown_1", "review_session_1_0"])
-def test_another_task_than_was_asked_for_is_for_the_user_to_define(key: str) -> None:
-    asked = {"status": "blocked", "blockers": ["STEER scope change: build B instead"]}
-    driver = Steady(session(), **{key: {"answer": asked}})
+BUILD_B = {"status": "blocked", "blockers": ["STEER scope change: build B instead"]}
+
+
+@pytest.mark.parametrize(
+    ("key", "then"),
+    [
+        ("plan:plan-init@1", "plan:plan-init@1"),
+        ("plan:plan-brainstorm@1.1.technical", "plan:plan-init@1"),
+        ("plan:plan-breakdown@1", "plan:plan-init@1"),
+        ("review:session-1.0", "critique:1.1"),
+    ],
+)
+def test_scope_change_during_planning_or_the_session_review_has_a_planner_plan_again(key: str, then: str) -> None:
+    driver = Steady(session(), **{_name_case(key): {"answer": BUILD_B}})
+    while key not in driver.keys:
+        driver.next()
+    driver.says = {}
+    before = len(driver.keys)
+    driver.until(State.COMPLETE)
+    assert [one for one in driver.keys[before:] if one.startswith(("plan:plan-init", "critique"))][:1] == [then]
+    assert driver.state.metadata.status == "completed"
+    planner = next(one for one in driver.asked[::-1] if one.key == then)
+    assert planner.role == "planner"
+    if then.startswith("critique"):
+        assert "build B instead" in planner.inbox["review.md"]
+
+
+@pytest.mark.parametrize("key", ["plan:plan-init@1", "plan:plan-breakdown@1", "plan:plan-brainstorm@1.1.technical"])
+def test_scope_change_that_planning_again_does_not_settle_is_for_the_user(key: str) -> None:
+    driver = Steady(session(), **{_name_case(key): {"answer": BUILD_B}})
     while isinstance(driver.rules.decide(driver.state, driver.now), Do):
         driver.next()
     stop = stop_of(driver)
     assert (stop.outcome, "build B instead; say what is wanted: ralph resume" in stop.reason) == (Outcome.PAUSED, True)
+    assert driver.keys.count(key) == 3
     driver.ended(Outcome.PAUSED)
     driver.says = {}
     driver.until(State.COMPLETE)
+
+
+def test_scope_change_while_replanning_leads_to_an_update_of_the_plan() -> None:
+    key = "plan:plan-rebrainstorm@2"
+    driver = Steady(session(), **{_name_case(key): {"answer": BUILD_B}}).until(State.COMPLETE)
+    path = driver.rules.layout.feedback(2, "20261116-070000")
+    driver.documents[path] = "---\niteration: 2\n---\n# Feedback\n\n- more\n"
+    driver.take(DocumentEdited(path, driver.documents[path]))
+    assert driver.state.state is State.REPLANNING
+    driver.until(State.COMPLETE)
+    later = driver.keys[driver.keys.index(key) :]
+    assert later[:3] == [key, "plan:plan-update@2", "plan:plan-rebreakdown@2"]
+    assert "plan-rebrainstorm (the user asked for something else)" in driver.documents[driver.rules.layout.progress(2)]
+
+
+def _name_case(key: str) -> str:
+    """How a case of `Steady` names the work."""
+    return re.sub(r"[:@.-]", "_", key)
 
 
 @pytest.mark.parametrize("end", [TurnEnd.CUT, TurnEnd.UNAVAILABLE])

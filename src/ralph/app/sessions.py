@@ -16,6 +16,7 @@ from ralph.app.start import NewRun, WorkLocation, start_notices
 from ralph.app.trust import consent_to_resume, refuse_without_consent
 from ralph.app.workflows import SESSIONS, WorkflowKind
 from ralph.core.errors import RalphError, StateError, UsageError
+from ralph.core.events import Stop
 from ralph.core.ids import is_run_id, valid_session_id
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
@@ -221,10 +222,10 @@ class UserSession:
     @property
     def is_aborted(self) -> bool:
         """Whether it was aborted, and the user has not said since how to continue."""
-        return self._outcome is Outcome.ABORTED and not self._has_feedback
+        return self._outcome is Outcome.ABORTED and not self.has_feedback
 
     @property
-    def _has_feedback(self) -> bool:
+    def has_feedback(self) -> bool:
         """Whether the user gave feedback that no planner has received yet."""
         if self.is_classic:
             return next_step(self.state()).startswith(UPDATE)
@@ -360,6 +361,20 @@ def refuse_aborted(session: UserSession) -> None:
     if session.is_aborted:
         todo = f'say how to continue with `ralph session update {session.id} "..."`, or start another session'
         raise UsageError(f"session {session.id} was aborted", todo=todo)
+
+
+def refuse_unread_guidance(session: UserSession, guidance: str) -> None:
+    """Refuse guidance that no turn would receive, because the session only waits for feedback or an approval."""
+    if not guidance:
+        return
+    rules, id = session_workflow(session.record, session.project.root), session.id
+    decision = rules.decide(session.state(), time.time())
+    if not isinstance(decision, Stop) or session.has_feedback:
+        return
+    todo = f'give it as feedback: ralph session feedback {id} "..."'
+    if decision.outcome is Outcome.AWAITING_APPROVAL:
+        todo = f'answer first: ralph session approve {id} --message "...", or ralph session skip {id}'
+    raise UsageError(f"no turn of session {id} would receive your guidance: {decision.reason}", todo=todo)
 
 
 def answer_approval(session: UserSession, answer: Signal) -> RunDir:

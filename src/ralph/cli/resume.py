@@ -17,17 +17,21 @@ from ralph.app.resume import (
     withdraw_pause,
 )
 from ralph.app.runs import refuse_inside_a_turn
+from ralph.app.sessions import UserSession, refuse_unread_guidance
+from ralph.app.workflows import SESSIONS
 from ralph.cli.console import agree, here, json_option, one_line, print_result, run_argument
 from ralph.cli.start import detach, run_in_foreground
 from ralph.cli.trust import ask_consent
 from ralph.store.runs import Project, RunDir, describe_run
 
+guidance_option = click.option(
+    "--guidance", metavar="TEXT", default="", help="What the agent should know or do differently from now on."
+)
+
 
 @click.command("resume")
 @run_argument
-@click.option(
-    "--guidance", metavar="TEXT", default="", help="What the agent should know or do differently from now on."
-)
+@guidance_option
 @click.option(
     "--agent", "agents", multiple=True, help="Use this agent from now on. Repeat it to add agents that take over."
 )
@@ -77,6 +81,8 @@ def resume(run: str | None, guidance: str, detached: bool, adopts: bool, yes: bo
         withdraw_pause(chosen, options, guidance)
         lines = [f"Run {chosen.id} is already running. If you had paused it, it continues."]
         return print_result(as_json, lines, command="resume", run=chosen.id, signalled=True)
+    if guidance and chosen.record().workflow in SESSIONS:
+        refuse_unread_guidance(UserSession(project, chosen.id, chosen), guidance)
     adopted = (_adopt(project, chosen, yes=yes),) if adopts else ()
     planned = plan_resume(project, chosen, options)
     for consent in planned.find_consents():

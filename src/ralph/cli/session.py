@@ -25,6 +25,7 @@ from ralph.app.sessions import (
     plan_takeover,
     refuse_aborted,
     refuse_attachments,
+    refuse_unread_guidance,
     repair_session,
     session_workflow,
 )
@@ -32,7 +33,7 @@ from ralph.app.trust import consent_to_resume
 from ralph.app.views import open_view
 from ralph.cli.console import complete_runs, here, json_option, print_result
 from ralph.cli.render.session import contract, session_lines
-from ralph.cli.resume import resume_options
+from ralph.cli.resume import guidance_option, resume_options
 from ralph.cli.start import detach, options_from, run_in_foreground, run_options, start_or_show
 from ralph.cli.trust import ask_consent
 from ralph.core.codec import to_plain
@@ -155,8 +156,9 @@ def _money(spent: Spent) -> str:
 
 @session.command("resume")
 @click.argument("session", required=False, shell_complete=complete_runs)
+@guidance_option
 @_session_options
-def resume(session: str | None, **params: Any) -> int:
+def resume(session: str | None, guidance: str, **params: Any) -> int:
     """Continue SESSION. Default: the latest open session. If you gave feedback, the next iteration starts.
 
     You can change the agents and the limits. If Ralph did not start the session, or its run is lost, Ralph continues it from its
@@ -169,18 +171,21 @@ def resume(session: str | None, **params: Any) -> int:
         record = found.record
         classic = record.workflow == "classic"
         wanted = SessionRequest(record.task, params["criteria"], waves=params["waves"], classic=classic)
-        return start_or_show(plan_takeover(found, wanted, options_from(params)), params, _describer(project))
+        refuse_unread_guidance(found, guidance)
+        taken_over = plan_takeover(found, wanted, options_from(params))
+        return start_or_show(taken_over, params, _describer(project), guidance)
     refuse_aborted(found)
     _refuse_fixed(found.id, params)
     options = resume_options(params)
     if found.alive:
-        withdraw_pause(found.run, options, "")
+        withdraw_pause(found.run, options, guidance)
         lines = [f"Session {found.id} is already running. If you had paused it, it continues."]
         return print_result(params["as_json"], lines, command="session resume", run=found.id, signalled=True)
+    refuse_unread_guidance(found, guidance)
     planned = plan_next_iteration(project, found.run, options)
     for consent in planned.find_consents():
         ask_consent(consent, yes=params["yes"])
-    prepare_resume(planned)
+    prepare_resume(planned, guidance)
     if params["detached"]:
         arguments = options.as_arguments()
         return detach(

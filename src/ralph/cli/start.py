@@ -21,6 +21,7 @@ from ralph.cli.render.live import view_for
 from ralph.cli.trust import ask_consent
 from ralph.core.codec import to_plain
 from ralph.core.limits import Limits
+from ralph.core.signals import Signal, SignalType
 from ralph.core.text import count
 from ralph.documents.run_record import RunRecord
 from ralph.store.runs import Project, RunDir
@@ -241,13 +242,17 @@ Describe: TypeAlias = Callable[[RunDir], Mapping[str, Any]]
 """Returns what the JSON output of a command says about a run besides its outcome."""
 
 
-def start_or_show(new: NewRun, params: Mapping[str, Any], describe: Describe = lambda run: {}) -> int:
-    """Start a new run as the options say, or only show it."""
+def start_or_show(
+    new: NewRun, params: Mapping[str, Any], describe: Describe = lambda run: {}, guidance: str = ""
+) -> int:
+    """Start a new run as the options say, or only show it. Its first turns receive the guidance."""
     as_json = params["as_json"]
     if params["dry_run"]:
         return _show_plan(new, preview_run(new), as_json=as_json)
     ask_consent(new.find_consent(), yes=params["yes"])
     with open_new_run(new) as (run, notices):
+        if guidance:
+            run.mailbox.post(Signal("", SignalType.RESUME, guidance))
         if params["detached"]:
             return detach(new.project, run, as_json=as_json, notices=notices, describe=describe)
         return run_in_foreground(new.project, run, notices, as_json=as_json, describe=describe)

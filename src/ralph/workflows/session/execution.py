@@ -115,12 +115,18 @@ def _ask_for_other_task(
     state = fail_attempt(state, task, now, rescoped, rescoped[:200])
     if replans >= MAX_REPLANS:
         return state
-    layout = settings.layout
-    if not isinstance(layout, ClassicLayout):
+    if not settings.layout.is_classic:
         return state.with_task_flow(task, step=Step.REPLAN)
+    return add_update(state, rescoped, f"asked for during {task}")
+
+
+def add_update(state: SessionState, asked: str, when: str) -> SessionState:
+    """The state of a classic session with an update of the plan, in the words of the user."""
+    layout = state.layout
+    assert isinstance(layout, ClassicLayout)
     number = max(layout.updates_in(state.texts), default=0) + 1
     said = state.texts.get(layout.notes, "")
-    text = f"# Update {number}\n\n- {rescoped} (asked for during {task})\n\n{said}".rstrip() + "\n"
+    text = f"# Update {number}\n\n- {asked} ({when})\n\n{said}".rstrip() + "\n"
     return state.with_texts({layout.update(number): text})
 
 
@@ -142,6 +148,8 @@ def accept_review(
 ) -> SessionState:
     """After a reviewer: to be merged, or failed."""
     answer = result.answer or {}
+    if state.flow_of(task).reviewing:
+        state = state.with_task_flow(task, reviewing=False)
     if rescoped := scope_change(answer):
         part = f"### Review Summary\nThe user asked for something else, so the work was not reviewed: {rescoped}"
         state = _with_review(settings, state, task, part, qualified=False)
@@ -157,7 +165,8 @@ def accept_review(
     if not qualified:
         return fail_attempt(state, task, now, str(answer.get("feedback") or "the reviewer did not qualify it"))
     if settings.layout.shares_tree:
-        return state
+        checks_again = state.flow_of(task).checks_again
+        return state.with_task_flow(task, step=Step.CHECK, checks_again=False) if checks_again else state
     one = state.tasks[task]
     title = f"{task}: {one.title or one.objective}"[:72]
     queue = state.flow.queue.add(task, task_workspace(state, task), title, one.objective)

@@ -27,7 +27,7 @@ from ralph.documents.session.reports import (
 from ralph.documents.session.tasks import natural_key
 from ralph.documents.session.values import front_values, with_front_matter
 from ralph.documents.session.values import render_timestamp as stamp
-from ralph.workflows.session.execution import unqueue_attempt
+from ralph.workflows.session.execution import add_update, unqueue_attempt
 from ralph.workflows.session.planning import UPDATE, accept_breakdown, add_listed_tasks, next_step
 from ralph.workflows.session.state import SessionSettings, SessionState, Step
 from ralph.workflows.session.work_keys import SessionKey, SessionWork
@@ -55,7 +55,8 @@ def accept_session_review(
     all_in = all(state.marker(name) in FINAL_MARKERS for name in state.tasks)
     complete = good and all_in and (state.flow.passed or not settings.checks)
     cycle = state.metadata.critique_cycle
-    if not complete and all_in and cycle < state.guardrails.max_critique_cycles:
+    # Cycles that the user caused with a STEER do not count.
+    if not complete and all_in and cycle < state.guardrails.max_critique_cycles + state.flow.replans:
         # Nothing failed, and yet it is not what was asked for: it is sent back by itself before the user is asked.
         return state.with_metadata(critique_cycle=cycle + 1).with_state(State.CRITIQUE)
     return _end_iteration(settings, state, Status.COMPLETED if complete else Status.AWAITING_FEEDBACK, now)
@@ -71,11 +72,27 @@ def _accept_review_with_tasks(
     assessment = Assessment.COMPLETE if good else Assessment.GAPS
     text = compose_classic_review(number, body, assessment, state.progress.items)
     state = state.with_texts({settings.layout.review(number): text})
+    if state.flow.checks_again:
+        state = state.with_flow(checked="", passed=False)
+    state = state.with_flow(reviewing=False, checks_again=False)
     if not good and count_review_rounds(state) < MAX_REVIEWS:
         after = add_listed_tasks(state, result.documents.get("tasks.md", ""))
         if not after.fault and after.has_work_left:
             return after.with_state(State.BATCHING)
     return state.with_metadata(status=Status.COMPLETED if good else Status.AWAITING_FEEDBACK).with_state(State.COMPLETE)
+
+
+def plan_new_scope(settings: SessionSettings, state: SessionState, asked: str) -> SessionState:
+    """The state in which a planner makes tasks of what the user asked for during the review of the whole."""
+    if settings.layout.is_classic:
+        return add_update(state, asked, "asked for during the review of the session")
+    path, cycle = settings.layout.review(state.metadata.iteration), state.metadata.critique_cycle
+    said = state.texts.get(settings.layout.notes, "")
+    before = state.texts.get(path, "") if state.state is State.CRITIQUE else ""
+    found = f"The user asked for this during the review:\n\n- {asked}\n\n{said}"
+    review = before or f"# Session Review\n\n## Overall Assessment\n{Assessment.GAPS}\n"
+    state = state.with_texts({path: f"{review.rstrip()}\n\n{found}".rstrip() + "\n"})
+    return state.with_metadata(critique_cycle=cycle + 1).with_state(State.CRITIQUE)
 
 
 def reviews(state: SessionState) -> list[ClassicReview]:
@@ -349,7 +366,7 @@ def start_replanning(
     state = replace(state, progress=listed, iteration=IterationMetadata(number, stamp(now)), last_graph=None)
     processed = {**state.metadata.processed, **batches}
     state = state.with_metadata(iteration=number, status=Status.IN_PROGRESS, processed=processed, critique_cycle=0)
-    return state.with_flow(cycle=1, asked=(), checked="", passed=False).with_state(State.REPLANNING)
+    return state.with_flow(cycle=1, asked=(), checked="", passed=False, replans=0).with_state(State.REPLANNING)
 
 
 def count_tasks(state: SessionState) -> dict[str, int]:

@@ -26,7 +26,7 @@ from ralph.documents.session.progress import FINAL_MARKERS, Marker
 from ralph.documents.session.repair import PLANNING, REPLANNING
 from ralph.documents.session.tasks import natural_key
 from ralph.documents.session.values import render_timestamp as stamp
-from ralph.workflows.session.execution import reopen_failed_tasks, reopen_task
+from ralph.workflows.session.execution import add_update, reopen_failed_tasks, reopen_task
 from ralph.workflows.session.state import SessionSettings, SessionState, Step, with_listed_tasks
 from ralph.workflows.session.task_graph import TaskGraph
 from ralph.workflows.session.work_keys import SessionKey
@@ -34,6 +34,7 @@ from ralph.workflows.session.work_keys import SessionKey
 UPDATE = "plan-update-"
 """The prefix of the steps that apply an update of the user to the plan, in the classic layout."""
 FEEDBACK_DRIVEN = "feedback-driven"
+RESCOPED = "the user asked for something else"
 _OPEN = (Marker.FAILED, Marker.TODO)
 
 
@@ -117,6 +118,24 @@ def accept_replan(
         return state.with_notice(f"the planner's change of {task} is ignored: its dependencies are invalid: {fault}")
     after = reopen_task(settings, after, task)
     return after.with_notice(f"{task} was planned again: {after.tasks[task].title or after.tasks[task].objective}")
+
+
+def begin_again(state: SessionState, step: str, asked: str) -> SessionState:
+    """The state in which a planner plans again, because the user asked for something else during a step of planning.
+
+    The first plan is written again with all that follows it. Later on, an update of the plan replaces the steps that are left.
+    """
+    if step == PLANNING[0] or (not state.layout.is_classic and state.state is not State.REPLANNING):
+        for name in PLANNING:
+            state = state.with_marker(name, Marker.TODO)
+        return state.with_flow(cycle=1, asked=())
+    left = [item.id for item in state.progress.items.values() if item.is_planning and item.marker not in FINAL_MARKERS]
+    for name in left:
+        if state.layout.is_classic or is_question_step(name):
+            state = state.with_marker(name, Marker.CANCELLED, RESCOPED)
+    if state.layout.is_classic:
+        return add_update(state, asked, f"asked for during {step}")
+    return state.with_marker("plan-update", Marker.TODO)
 
 
 def complete_step(state: SessionState, step: str, now: float) -> SessionState:

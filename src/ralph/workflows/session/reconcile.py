@@ -4,12 +4,13 @@ from dataclasses import replace
 
 from ralph.core.errors import RalphError
 from ralph.documents.session import progress
+from ralph.documents.session.metadata import State
 from ralph.documents.session.progress import FINAL_MARKERS, Marker
 from ralph.documents.session.tasks import Task
 from ralph.workflows.merge_rules import Queue
 from ralph.workflows.session.execution import reopen_task, unqueue_attempt
 from ralph.workflows.session.planning import read_guardrails
-from ralph.workflows.session.state import SessionSettings, SessionState, Step
+from ralph.workflows.session.state import Flow, SessionSettings, SessionState, Step
 
 _WITH = {
     Marker.WIP: (Step.EXECUTE, Step.SPLIT),
@@ -120,6 +121,21 @@ def _reconcile_by_files(settings: SessionSettings, state: SessionState, name: st
         return state
     tries = max(0, attempt - state.progress.items[name].begins_at + 1)
     return state.with_task_flow(name, step=step, attempt=attempt, tries=tries, started=step is Step.EXECUTE)
+
+
+def continue_reviews(state: SessionState, known: Flow) -> SessionState:
+    """The state that asks again for the reviews that were under way when an engine died, so that Ralph pays for one each.
+
+    The reviewer has seen checks of the tree as it was. They run again after the review, before its verdict counts.
+    """
+    if known.reviewing and state.state is State.SESSION_REVIEW:
+        state = state.with_flow(checked=known.checked, passed=known.passed, reviewing=True, checks_again=True)
+    for name, flow in known.tasks.items():
+        here = state.flow_of(name)
+        if flow.reviewing and here.step is Step.CHECK and here.attempt == flow.attempt:
+            again = {"step": Step.REVIEW, "checked": flow.checked, "reviewing": True, "checks_again": True}
+            state = state.with_task_flow(name, **again)
+    return state
 
 
 def _reconcile_by_flow(settings: SessionSettings, state: SessionState, name: str) -> SessionState:

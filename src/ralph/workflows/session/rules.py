@@ -102,6 +102,7 @@ class Session(SessionSettings):
             stop=known.stop,
             paused=known.paused,
             rested=True,
+            replans=known.replans,
             ends=known.ends,
         )
         repaired = repair(self.layout, texts, stamp(self.created_at)).documents
@@ -112,7 +113,7 @@ class Session(SessionSettings):
                 state, progress=progress.parse_progress(state.texts[path], self.layout.style), written=repaired
             )
         state = self._reconcile(planning.add_update_steps(with_listed_tasks(state)))
-        return self._queue_tasks(iterations.infer_metadata(state))
+        return self._queue_tasks(reconcile.continue_reviews(iterations.infer_metadata(state), known))
 
     def _reconcile(self, state: SessionState) -> SessionState:
         """The state in line with its markers. The feed of the run gets what changed while no engine ran."""
@@ -209,9 +210,33 @@ class Session(SessionSettings):
             return state
         after = state
         if event.result.end not in _INCONCLUSIVE_ENDS:
-            after = self._pause_for_user(state, key, event) or self._accept_answer(state, key, event.result, now)
+            after = (
+                self._plan_again(state, key, event.result)
+                or self._pause_for_user(state, key, event)
+                or self._accept_answer(state, key, event.result, now)
+            )
         is_new_tree = self.layout.shares_tree and key.kind is not SessionWork.EXECUTE and execution.changed_tree(event)
         return execution.recheck(self, after) if is_new_tree else after
+
+    def _plan_again(self, state: SessionState, key: SessionKey, result: TurnResult) -> SessionState | None:
+        """The state in which a planner follows the user who asked for something else; None if the turn does not say so.
+
+        Executors and reviewers of tasks say so about their task. If planning again does not help, the user has to say more.
+        """
+        asked = scope_change(result.answer)
+        if not asked or state.flow.replans >= execution.MAX_REPLANS:
+            return None
+        after = state
+        if key.kind is SessionWork.PLAN and key.step == planning.next_step(state):
+            after = planning.begin_again(state, key.step, asked)
+        elif key.kind in (SessionWork.SESSION_REVIEW, SessionWork.CRITIQUE):
+            after = iterations.plan_new_scope(self, state, asked)
+        elif key.kind is not SessionWork.PLAN:
+            return None
+        if after is state:
+            return state
+        after = after.with_flow(replans=state.flow.replans + 1, reviewing=False, checks_again=False)
+        return after.with_notice(f"{asked}; a planner plans again with what you said")
 
     def _pause_for_user(self, state: SessionState, key: SessionKey, event: TurnEnded) -> SessionState | None:
         """The state that waits for the user; None if the turn does not ask for that."""
@@ -239,6 +264,9 @@ class Session(SessionSettings):
                 looks = "" if result.end is TurnEnd.FINISHED else "`ralph logs --output` shows why; "
                 todo = f'reduce the scope: ralph resume {self.id} --guidance "Only ..."'
                 return state.with_stop(f"{why}; {looks}fix it and resume, or {todo}")
+            case SessionWork.PLAN if key.step != planning.next_step(state):
+                # Planning began again since this turn was started.
+                return state
             case SessionWork.PLAN:
                 return planning.accept_turn(self, state, key, result, now)
             case SessionWork.SESSION_REVIEW:
@@ -314,7 +342,7 @@ class Session(SessionSettings):
             return state
         iteration = replace(state.iteration, planning_complete=True, planning_completed_at=stamp(now))
         filled = state.progress.with_filled_section(progress.implementation_title(iteration.iteration))
-        state = replace(state, iteration=iteration, progress=filled)
+        state = replace(state, iteration=iteration, progress=filled).with_flow(replans=0)
         state = execution.reopen_failed_tasks(self, state) if state.state is State.REPLANNING else state
         return planning.keep_snapshot(self, state).with_state(State.BATCHING)
 
@@ -451,13 +479,23 @@ class Session(SessionSettings):
 
 def _accept_turn_start(state: SessionState, key: SessionKey | None, now: float) -> SessionState:
     """A task is in progress from the moment at which the turn of its executor starts."""
-    if key is None or key.kind is not SessionWork.EXECUTE or key.task not in state.tasks:
+    if key is None:
         return state
-    return execution.mark_started(state, key.task, now)
+    if key.kind is SessionWork.EXECUTE and key.task in state.tasks:
+        return execution.mark_started(state, key.task, now)
+    if not state.layout.shares_tree:
+        return state
+    if key.kind is SessionWork.REVIEW and state.flow_of(key.task).step is Step.REVIEW:
+        return state.with_task_flow(key.task, reviewing=True)
+    return state.with_flow(reviewing=True) if key.kind is SessionWork.SESSION_REVIEW else state
 
 
 def _release_waiting_tasks(state: SessionState) -> SessionState:
-    """After a run: try tasks again that waited for the resume."""
+    """After a run: no reviewer is at work, and tasks that waited for the resume are tried again."""
+    for name in [name for name, flow in state.flow.tasks.items() if flow.reviewing]:
+        state = state.with_task_flow(name, reviewing=False)
+    if state.flow.reviewing:
+        state = state.with_flow(reviewing=False)
     for name in [name for name, flow in state.flow.tasks.items() if flow.waits_for_resume]:
         state = state.with_task_flow(name, waits_for_resume=False)
     return state.with_flow(rested=True) if state.flow.stop else state

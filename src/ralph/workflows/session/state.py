@@ -60,6 +60,10 @@ class TaskFlow:
     """Whether the user asked for another task instead. It waits until it is planned again."""
     replans: int = 0
     """How often a planner changed it in this iteration for that reason."""
+    reviewing: bool = False
+    """Whether a reviewer of this attempt is at work, in a shared tree. An engine that takes over asks for the same turn."""
+    checks_again: bool = False
+    """Whether its checks run again after the review, because the tree may have changed while no engine ran."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +98,14 @@ class Flow:
     """Whether it stopped for a pause."""
     rested: bool = False
     """Whether the run has ended since it stopped. A resumed run tries again."""
+    replans: int = 0
+    """How often a planner began again because the user asked for something else, since planning was last complete."""
     ends: int = 0
     """How often a run of the session has ended. Each end has a report."""
+    reviewing: bool = False
+    """Whether a reviewer of the whole session is at work, in a shared tree."""
+    checks_again: bool = False
+    """Whether the checks of the session run again after that review."""
     schema: int = 1
 
     @property
