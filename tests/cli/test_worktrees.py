@@ -53,6 +53,26 @@ class TestLanding:
         assert "1 file in your tree has uncommitted changes" in done.out
         assert (head(project), (project.root / "README").read_text()) == (before, "in the middle of something\n")
 
+    def test_hooks_that_the_agent_planted_do_not_run_and_stop_the_landing(self, project: Project) -> None:  # noqa: F811
+        hooks, mark = project.root / ".git" / "hooks", project.home / "started"
+        agent = project.agent(
+            f'mkdir -p "{hooks}"; printf "#!/bin/sh\\ntouch {mark}\\n" >"{hooks}/post-merge"; chmod +x "{hooks}/post-merge"\n'
+            f'git config filter.evil.clean "touch {mark}; cat"; echo "* filter=evil" >.gitattributes; echo 1 >done.txt'
+        )
+        start = ("loop", "the task", "--until", "`test -f done.txt`", "--agent-command", agent)
+        done = project.ralph(*start, "--worktree", "--land", "ff", "--yes")
+        assert done.code == 0
+        assert "the git setting filter.evil.clean is new" in done.out
+        assert "the file hooks/post-merge is new" in done.out
+        (project.root / ".git" / "hooks" / "post-merge").unlink()
+        assert not mark.exists() and not (project.root / "done.txt").exists()
+        asked = project.ralph(*start)
+        assert asked.code == 2
+        assert f"git setting filter.evil.clean\n    touch {mark}; cat" in asked.err
+        project.git("config", "--unset", "filter.evil.clean")
+        assert project.ralph("land", project.run.name).code == 0
+        assert (project.root / "done.txt").exists() and not mark.exists()
+
     def test_a_run_that_failed_is_never_landed(self, project: Project) -> None:  # noqa: F811
         before = head(project)
         done = project.play(NEVER_DONE, "--worktree", "--land", "ff", "--max-iterations", "1")

@@ -5,6 +5,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from ralph.git.command import Git
+from ralph.git.programs import remember_programs
 from ralph.git.snapshots import Snapshots
 
 RUN = "261115-093000-k3x9"
@@ -23,6 +25,11 @@ def write(root: Path, files: dict[str, str | bytes]) -> None:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def start_run_here(root: Path) -> None:
+    """Record the filters, drivers and hooks of a repository, as the start of a run does."""
+    remember_programs(Git(root))
 
 
 def opened(root: Path, workspace: Path | None = None) -> Snapshots:

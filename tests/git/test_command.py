@@ -39,6 +39,7 @@ def test_a_failure_that_stays_is_an_error(repo: Path, monkeypatch: pytest.Monkey
 
 
 def test_another_failure_is_an_error_at_once(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Git(repo).run("for-each-ref")  # reads the settings of the repository, which takes a command of its own
     left = _stumbling(repo, monkeypatch, "Invalid path 'somewhere': No such file or directory", times=9)
     with pytest.raises(GitError, match="somewhere"):
         Git(repo).run("for-each-ref")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from kills import KilledProgram
-from repos import RUN, git, opened, tree, write
+from repos import RUN, git, opened, start_run_here, tree, write
 
 from ralph.core.events import Commit
 from ralph.git import commits, merge, worktree
@@ -208,6 +208,7 @@ class TestLineEnds:
         git(repo, "config", "core.safecrlf", "true")
         git(repo, "config", "filter.upper.clean", "tr a-z A-Z | sed 's/^/>/'")
         git(repo, "config", "filter.upper.smudge", "tr A-Z a-z | sed 's/^>//'")
+        start_run_here(repo)
         snapshots = begun(repo)
         crlf = {"a.txt": "one\r\n2\r\n", "new.txt": "n\r\n", "crlf-kept": "a\r\nb\r\nc\r\n", "x.bat": "b\r\n"}
         write(repo, {**crlf, "x.up": "abc\n", "link/../bin": b"\0\r\n"})

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from repos import RUN, git, tree, write
+from repos import RUN, git, start_run_here, tree, write
 
 from ralph.core.events import Landed
 from ralph.git import merge, worktree
@@ -220,6 +220,7 @@ def test_what_the_user_commits_just_then_stays(
 def test_filters_and_line_ends_are_the_users(repo: Path, work: Worktree) -> None:
     git(repo, "config", "filter.swap.clean", "tr a-z A-Z")
     git(repo, "config", "filter.swap.smudge", "tr A-Z a-z")
+    start_run_here(repo)
     write(
         work.path,
         {".gitattributes": "*.big filter=swap\n*.crlf text eol=crlf\n", "x.big": "large\n", "y.crlf": "1\r\n2\r\n"},

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from repos import RUN, git, write
+from repos import RUN, git, start_run_here, write
 from runs import BRANCH, Run
 
 from ralph.core.errors import UsageError
@@ -143,6 +143,7 @@ class TestAttempt:
         git(run.root, "config", "filter.swap.clean", "tr a-z A-Z")
         git(run.root, "config", "filter.swap.smudge", "tr A-Z a-z")
         git(run.root, "config", "filter.swap.required", "true")
+        start_run_here(run.root)
         mine = run.task("mine", {".gitattributes": "*.big filter=swap\n", "x.big": "large\n"})
         assert run.text("x.big", mine.branch) == "LARGE"
         run.merge(mine)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from kills import KilledProgram
-from repos import REAL_GIT, REF, RUN, git, held, opened, tree, write
+from repos import REAL_GIT, REF, RUN, git, held, opened, start_run_here, tree, write
 
 from ralph.core.errors import RalphError, StorageError, UsageError
 from ralph.core.turns import Change
@@ -295,6 +295,7 @@ def test_line_ends_come_back_whatever_autocrlf_says(repo: Path, setting: str) ->
 def test_attributes_say_how_files_are_stored_and_come_back(repo: Path) -> None:
     git(repo, "config", "filter.upper.clean", "tr a-z A-Z")
     git(repo, "config", "filter.upper.smudge", "tr A-Z a-z")
+    start_run_here(repo)
     write(repo, {".gitattributes": "*.up filter=upper\n*.bat text eol=crlf\n", "x.up": "abc\n", "x.bat": "a\r\n"})
     before = tree(repo)
     snapshots = opened(repo)

@@ -32,6 +32,7 @@ from ralph.documents.config import Config
 from ralph.documents.run_record import RunRecord, TreeSettings
 from ralph.git import worktree
 from ralph.git.command import OWN_DIRECTORIES, Git, find_repository
+from ralph.git.programs import remember_programs
 from ralph.git.snapshots import Snapshots, identify_project
 from ralph.store.files import read_limited
 from ralph.store.rejected_trees import RejectedTree, content_hash, rejected_trees
@@ -151,6 +152,7 @@ def create_run(
     record = replace(record, id=run.id, directory=project.directory)
     notices: tuple[str, ...] = ()
     try:
+        _remember_git_programs(project.root)
         if location is WorkLocation.BRANCH and not worktree.can_have_worktrees(project.root):
             location = WorkLocation.HERE
             notices = ("one turn at a time: worktrees need a git repository with a commit",)
@@ -171,6 +173,13 @@ def create_run(
         remove_failed_run(project, run, error)
         raise
     return run, notices
+
+
+def _remember_git_programs(root: Path) -> None:
+    """Record the filters, drivers and hooks of the repository, before an agent can add others."""
+    repository = find_repository(root) if shutil.which("git") else None
+    if repository is not None:
+        remember_programs(repository.git)
 
 
 def remove_failed_run(project: Project, run: RunDir, error: BaseException) -> None:

@@ -7,6 +7,7 @@ consent is missing, so no interface can forget the question.
 import json
 import os
 import shlex
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
@@ -19,6 +20,8 @@ from ralph.app.sandbox import open_sandbox
 from ralph.core.errors import AgentUnavailableError, RalphError, UsageError
 from ralph.documents.config import Config, read_yaml
 from ralph.documents.run_record import AgentSelection, AgentSpec, RunRecord
+from ralph.git.command import find_repository
+from ralph.git.programs import list_new_programs
 from ralph.store.files import read_limited, to_text
 from ralph.store.runs import Project
 from ralph.store.settings import load_config, load_user_settings, user_settings_path
@@ -79,6 +82,7 @@ def consent_to_start(
         *_scripts(root, record.agents, record.trees.setup),
         *(Item(f"check {one}", one) for one in commands if not any(one in text for text in criteria_typed)),
         *project_items(root, files),
+        *_git_programs(root),
     ]
     push = "It may push to remotes." if record.push else "It cannot push to remotes."
     undo = f"Snapshots are off: you cannot undo its changes in {root}."
@@ -113,6 +117,13 @@ def refuse_without_consent(consent: Consent) -> None:
     if consent.is_required:
         names = ", ".join(item.name for item, _ in consent.new)
         raise UsageError(f"you have not agreed to this yet: {names}", where=str(consent.root), todo=consent.todo)
+
+
+def _git_programs(root: Path) -> Iterator[Item]:
+    """The filters, drivers and hooks of the repository that were not there when the latest run started."""
+    repository = find_repository(root) if shutil.which("git") else None
+    if repository is not None:
+        yield from (Item(name, text) for name, text in list_new_programs(repository.git).items())
 
 
 def _project_agents(root: Path, config: Config) -> Iterator[Item]:

@@ -12,6 +12,20 @@ _ORDINARY_VALUES = frozenset(("false", "production", "development", "default", "
 """Short and ordinary values occur in any text; replacing them would only garble it."""
 
 
+_AGENT_KEYS = re.compile(
+    r"(?:ANTHROPIC|AZURE_OPENAI|OPENAI|CLAUDE|CODEX|GEMINI|GOOGLE_API|GOOGLE_GENAI|COPILOT|MISTRAL|GROQ|OPENROUTER|XAI|DEEPSEEK"
+    r"|DASHSCOPE|QWEN|AMP|CURSOR|HF|HUGGINGFACE|HUGGING_FACE|HUGGINGFACEHUB|TOGETHER|TOGETHERAI|TOGETHER_AI|FIREWORKS|CEREBRAS|MOONSHOT"
+    r"|KIMI|ZAI|Z_AI|ZHIPU|ZHIPUAI|MINIMAX|PERPLEXITY|COHERE|SAMBANOVA|NEBIUS|LITELLM|OPENCODE|FACTORY|AUGMENT|KILO|KILOCODE)_"
+    r"(?:\w*_)?(?:KEYS?|TOKEN|SECRET)(?:_\w+)?|AWS_BEARER_TOKEN_BEDROCK"
+)
+"""Only what agents are paid with: GITHUB_TOKEN and cloud credentials stay, since tests may need them."""
+
+
+def without_agent_keys(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment without the keys that agents are paid with."""
+    return {name: value for name, value in environment.items() if not _AGENT_KEYS.fullmatch(name)}
+
+
 def secret_values(environment: Mapping[str, str]) -> set[str]:
     """The values of variables with telling names."""
     return {value for name, value in environment.items() if _names_secret(name.upper()) and _is_secret(value)}

@@ -1,4 +1,7 @@
-"""The one runner of the git command: no hooks, no prompts, no garbage collection; its failures become our errors here.
+"""The one runner of the git command; its failures become our errors here.
+
+It starts no hook, asks nothing and collects no garbage. Of the programs that a repository names in its settings, it starts
+only those that were there when a run started (`programs`).
 
 `Git` is the command in a directory, `Repository` the repository around a workspace.
 """
@@ -19,10 +22,15 @@ from typing import IO
 
 from ralph.core.errors import RalphError, StorageError, UsageError
 from ralph.core.outcomes import Outcome
+from ralph.core.redaction import without_agent_keys
+from ralph.git.programs import list_overrides
 
 _CONFIG = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
+    "safe.bareRepository=explicit",
+    "protocol.ext.allow=never",
+    "log.showSignature=false",
     "core.fsync=committed",
     "core.fsyncMethod=batch",
     "gc.auto=0",
@@ -31,6 +39,13 @@ _CONFIG = (
     "submodule.recurse=false",
     "advice.addEmbeddedRepo=false",
 )
+_READS_TREE = frozenset(
+    (
+        *("add", "checkout", "checkout-index", "clean", "commit", "diff", "diff-files", "diff-index", "merge", "push"),
+        *("read-tree", "reset", "restore", "rm", "stash", "status", "submodule", "update-index", "worktree"),
+    )
+)
+"""Commands that may start git in repositories inside the work tree."""
 _PASSED_VARIABLES = ("GIT_CONFIG", "GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_CEILING_", "GIT_EXEC_PATH")
 _ENVIRONMENT = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_ADVICE": "0"}
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -112,24 +127,32 @@ class Git:
         for setting in settings:
             options += ["-c", setting]
         with disk(self.cwd):
-            output = self._start(["git", *options, *args], stdin, timeout)
+            environment = {**_environment(), **self.env}
+            if not self.plain:
+                reads_tree = not _READS_TREE.isdisjoint(args)
+                environment |= _number_settings(environment, list_overrides(self, reads_tree=reads_tree))
+            output = self._start(["git", *options, *args], stdin, timeout, environment)
             for _ in range(_TRIES):
                 if not (output.code and _TEMPORARY.search(output.err)):
                     break
                 time.sleep(_PAUSE)
-                output = self._start(["git", *options, *args], stdin, timeout)
+                output = self._start(["git", *options, *args], stdin, timeout, environment)
         if output.code not in ok or (output.code and _is_full(output)):
             raise _failure(args[0], self.cwd, output)
         return output
 
-    def _start(self, command: list[str], stdin: bytes, timeout: float) -> Output:
+    def ask(self, *args: str, **env: str) -> bytes:
+        """What a command prints, with the settings of the repository as they are. Only for commands that start nothing."""
+        return self._start(["git", *args], b"", 600, {**_environment(), **self.env, **env}).out
+
+    def _start(self, command: list[str], stdin: bytes, timeout: float, environment: Mapping[str, str]) -> Output:
         try:
             with _stdin_file(stdin) as source:
                 # In a session of its own, git does not receive Ctrl-C, which would interrupt a snapshot.
                 process = subprocess.Popen(
                     command,
                     cwd=self.cwd,
-                    env={**_environment(), **self.env},
+                    env=environment,
                     stdin=source,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
@@ -193,12 +216,25 @@ def disk(where: Path) -> Iterator[None]:
 
 
 def _environment() -> dict[str, str]:
-    """Ralph's environment without the variables of a surrounding git (a hook, a rebase), which would redirect the command."""
+    """Ralph's environment without the agents' keys, which no hook or filter needs.
+
+    The variables of a surrounding git (a hook, a rebase) would redirect the command.
+    """
     passed = {}
-    for name, value in os.environ.items():
+    for name, value in without_agent_keys(os.environ).items():
         if not name.startswith("GIT_") or name.startswith(_PASSED_VARIABLES):
             passed[name] = value
     return passed | _ENVIRONMENT
+
+
+def _number_settings(environment: Mapping[str, str], settings: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Settings as variables for git. Unlike `-c`, they can have any sign in their names, and git started by git gets them."""
+    first = environment.get("GIT_CONFIG_COUNT", "")
+    start = int(first) if first.isdigit() else 0
+    named: dict[str, str] = {}
+    for number, (key, value) in enumerate(settings, start):
+        named |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return {**named, "GIT_CONFIG_COUNT": str(start + len(settings))} if named else {}
 
 
 def _is_full(output: Output) -> bool:

@@ -28,10 +28,12 @@ from ralph.git.command import (
     disk,
     find_repository,
     list_own_paths,
+    printable,
     wants_signatures,
 )
 from ralph.git.commits import find_unfinished, list_uncommitted_files
 from ralph.git.history import HEADS, contains, read_head
+from ralph.git.programs import describe_changes_since_start, find_hooks_in_tree
 from ralph.git.tree_index import ABSENT, NESTED, clear_hidden_marks, compare_trees, join_names, stage
 from ralph.git.worktree import Worktree, claim_worktree, fill_submodules, list_submodules, open_worktree, position_ref
 
@@ -203,6 +205,8 @@ def fast_forward(root: Path, branch: str, commit: str, onto: str) -> Landed:
         return report_unlanded(commit, branch, why, command=merge, effect=then)
     if wants_signatures(git) and _has_unsigned(git, tip, commit):
         return report_unlanded(commit, branch, _UNSIGNED, command=f"{merge} --no-ff -S")
+    if refused := _refuse_other_programs(git, tip, commit, branch, by_hand=merge):
+        return refused
     try:
         # Without `--no-overwrite-ignore`, git overwrites ignored files of the user.
         how = ("--ff-only", "--quiet", "--no-autostash", "--no-overwrite-ignore")
@@ -219,7 +223,8 @@ def fast_forward(root: Path, branch: str, commit: str, onto: str) -> Landed:
 
 def push(root: Path, branch: str, commit: str, onto: str) -> Landed:
     """Push the branch of the run to the remote that the user's branch is pushed to. No branch of the user moves."""
-    git = Git(root)
+    repository = find_repository(root)
+    git = repository.git if repository else Git(root)
     ours = onto.removeprefix(HEADS)
     settings = (f"branch.{ours}.pushRemote", "remote.pushDefault", f"branch.{ours}.remote")
     named = (git.run("config", "--get", setting, ok=(0, 1)).text for setting in settings)
@@ -233,11 +238,31 @@ def push(root: Path, branch: str, commit: str, onto: str) -> Landed:
         )
     if wants_signatures(git) and _has_unsigned(git, onto or "HEAD", commit):
         return report_unlanded(commit, branch, _UNSIGNED, command=by_hand, effect=effect)
+    if refused := _refuse_other_programs(git, onto or "HEAD", commit, branch, by_hand=by_hand, effect=effect):
+        return refused
     try:
         Git(root, plain=True).run("push", "--quiet", remote, f"{commit}:{HEADS}{branch}", timeout=_SECONDS)
     except RalphError as error:
         return report_unlanded(commit, branch, _describe_error(error), command=by_hand, effect=effect)
     return Landed(commit, f"{remote}/{branch}", moved=True)
+
+
+def _refuse_other_programs(
+    git: Git, tip: str, commit: str, branch: str, *, by_hand: str, effect: str = "merges it"
+) -> Landed | None:
+    """The result if git would run with other settings or hooks than before the run: an agent may have planted them."""
+    if changes := describe_changes_since_start(git):
+        more = f"; and {len(changes) - 5} more" if len(changes) > 5 else ""
+        why = f"git would run with other settings or hooks than before the run ({'; '.join(changes[:5])}{more})"
+        later = "lands it after you have undone these changes"
+        return report_unlanded(commit, branch, why, command=f"ralph land {branch.split('/')[1]}", effect=later)
+    hooks = find_hooks_in_tree(git)
+    changed = [path for path in compare_trees(git, tip, commit) if path.split("/")[0] == hooks] if hooks else []
+    if not changed:
+        return None
+    names = ", ".join(map(printable, changed[:5]))
+    why = f"the work changes the hooks that git runs for you ({names}), so look at them first"
+    return report_unlanded(commit, branch, why, command=by_hand, effect=effect)
 
 
 def report_unlanded(commit: str, branch: str, why: str = "", *, command: str = "", effect: str = "merges it") -> Landed:

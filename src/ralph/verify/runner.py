@@ -12,6 +12,7 @@ from pathlib import Path
 from ralph.core.check_output import excerpt_output
 from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Measure, Verdict
 from ralph.core.errors import StateError
+from ralph.core.redaction import without_agent_keys
 from ralph.core.text import count
 from ralph.store.files import open_regular
 from ralph.supervisor.client import JobExit, JobRequest, KeeperClient, KeeperLost, end
@@ -23,13 +24,6 @@ OUTPUT_KEPT = 6000
 """How many characters of a check's output are quoted; the whole is in its log."""
 HEAD_READ, TAIL_READ = 1024 * 1024, 3 * 1024 * 1024
 """How much of a check's output is searched for numbers; summaries stand at its end."""
-_AGENT_KEYS = re.compile(
-    r"(?:ANTHROPIC|AZURE_OPENAI|OPENAI|CLAUDE|CODEX|GEMINI|GOOGLE_API|GOOGLE_GENAI|COPILOT|MISTRAL|GROQ|OPENROUTER|XAI|DEEPSEEK"
-    r"|DASHSCOPE|QWEN|AMP|CURSOR|HF|HUGGINGFACE|HUGGING_FACE|HUGGINGFACEHUB|TOGETHER|TOGETHERAI|TOGETHER_AI|FIREWORKS|CEREBRAS|MOONSHOT"
-    r"|KIMI|ZAI|Z_AI|ZHIPU|ZHIPUAI|MINIMAX|PERPLEXITY|COHERE|SAMBANOVA|NEBIUS|LITELLM|OPENCODE|FACTORY|AUGMENT|KILO|KILOCODE)_"
-    r"(?:\w*_)?(?:KEYS?|TOKEN|SECRET)(?:_\w+)?|AWS_BEARER_TOKEN_BEDROCK"
-)
-"""Only what agents are paid with: GITHUB_TOKEN and cloud credentials stay, since tests may need them."""
 _NOT_FOUND = re.compile(r"(\S+): (?:command )?not found$", re.MULTILINE)
 _JUNIT = re.compile(r"--junit-?xml[= ]\s*[\"']?([^\s\"';|&]+)")
 _SEARCHES = re.compile(r"(?:^|[|;&]\s*)(?:git\s+grep|(?:\S*/)?(?:[efz]?grep|rg|ag|ack))\s[^|;&]*$")
@@ -247,11 +241,8 @@ def check_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
     Python checks leave no bytecode behind: it is trusted by second and size, and a turn may be quicker than that.
     """
-    allowed = {
-        name: value
-        for name, value in environment.items()
-        if not _AGENT_KEYS.fullmatch(name) and not name.startswith("RALPH_")
-    }
+    passed = without_agent_keys(environment)
+    allowed = {name: value for name, value in passed.items() if not name.startswith("RALPH_")}
     return {"PYTHONDONTWRITEBYTECODE": "1", **allowed}
 
 

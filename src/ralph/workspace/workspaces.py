@@ -359,10 +359,10 @@ class Workspaces:
         git = Git(self.root)
         base = git.run("merge-base", unresolved.own, unresolved.commit).text
         sides = {MERGED_DIFF: (base, unresolved.commit), TASK_DIFF: (base, unresolved.own)}
-        documents = {
-            name: git.run("diff", "--no-color", "--no-ext-diff", old, new).out.decode(errors="replace")[:_DIFF_CHARS]
-            for name, (old, new) in sides.items()
-        }
+        documents: dict[str, str] = {}
+        for name, (old, new) in sides.items():
+            diff = git.run("diff", "--no-color", "--no-ext-diff", "--no-textconv", old, new).out
+            documents[name] = diff.decode(errors="replace")[:_DIFF_CHARS]
         request = replace(turn.request, inbox={**documents, **turn.request.inbox})
         return replace(turn, request=request)
 
