@@ -56,7 +56,7 @@ _OWN_SCOPES = ("local", "worktree")
 _GITLINK = b"\x00\x00\xe0\x00"
 """The mode of a repository inside another one, as the index has it."""
 _DEEPEST = 5
-_MOST_SETTINGS = 16 * 1024 * 1024
+_MAX_RECORD = 16 * 1024 * 1024
 
 
 class PlainGit(Protocol):
@@ -73,7 +73,7 @@ class PlainGit(Protocol):
 
 
 @dataclass(frozen=True)
-class Setting:
+class GitSetting:
     """One setting of git."""
 
     scope: str
@@ -178,7 +178,7 @@ def list_overrides(git: PlainGit, *, reads_tree: bool) -> list[tuple[str, str]]:
     return list(found.items())
 
 
-_read: dict[Path, tuple[tuple[object, ...], tuple[Setting, ...]]] = {}
+_read: dict[Path, tuple[tuple[object, ...], tuple[GitSetting, ...]]] = {}
 """The settings by git directory, as long as its files stay the same. A cache: reading them costs a process."""
 
 
@@ -204,7 +204,7 @@ def _neutral_value(key: str) -> str:
     return next(value for pattern, value in _NEUTRAL.items() if re.fullmatch(pattern, key, re.I | re.S))
 
 
-def _read_settings(git: PlainGit, directory: GitDirectory, *, fresh: bool = False) -> tuple[Setting, ...]:
+def _read_settings(git: PlainGit, directory: GitDirectory, *, fresh: bool = False) -> tuple[GitSetting, ...]:
     before = directory.signatures()
     known = _read.get(directory.path)
     if known is not None and known[0] == before and not fresh:
@@ -215,7 +215,7 @@ def _read_settings(git: PlainGit, directory: GitDirectory, *, fresh: bool = Fals
     settings = []
     for scope, pair in zip(fields[::2], fields[1::2], strict=False):
         key, separator, value = pair.partition("\n")
-        settings.append(Setting(scope, key, value if separator else "true"))
+        settings.append(GitSetting(scope, key, value if separator else "true"))
     found = tuple(settings)
     includes = any(one.scope in _OWN_SCOPES and one.key.startswith("include") for one in found)
     if not includes and directory.signatures() == before:
@@ -370,7 +370,7 @@ def record_programs(common: Path, programs: Programs) -> None:
 def read_programs(common: Path) -> Programs | None:
     """What a repository could start when the latest run in it started; None if no run did."""
     try:
-        data = json.loads(to_text(read_limited(_record_path(common), _MOST_SETTINGS)))
+        data = json.loads(to_text(read_limited(_record_path(common), _MAX_RECORD)))
         if data["path"] != str(_real(common)):
             return None
         settings = {str(key): tuple(str(one) for one in values) for key, values in data["settings"].items()}
