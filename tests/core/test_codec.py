@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from ralph.core.checks import Check
 from ralph.core.codec import from_plain, to_plain
-from ralph.core.entries import ENTRY_TYPES, NAMES, TurnStarted
+from ralph.core.entries import ENTRY_TYPES, NAMES
 from ralph.core.errors import RalphError, StateError
+from ralph.core.events import TurnStarted
 from ralph.documents.run_record import RunRecord
 from ralph.workflows.loop.state import LoopState
 

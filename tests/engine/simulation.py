@@ -235,7 +235,7 @@ class SimTurns:
                 watch(AgentEvent(EventKind.USAGE, usage=process.play.portion()))
             heard = process.told
             for name in process.heard[listened:]:
-                watch(AgentEvent(EventKind.RECEIVED, name, tool="hook"))
+                watch(AgentEvent(EventKind.RECEIVED, name, means="hook"))
             listened = len(process.heard)
             if process.result:
                 return process.result

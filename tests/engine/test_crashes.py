@@ -13,8 +13,8 @@ import pytest
 from simulation import Cut, Disk, Play, PowerCut, Simulation, later, works
 
 from ralph.core.checks import CheckStatus
-from ralph.core.entries import SnapshotTaken, TurnStarted
-from ralph.core.events import RunEnded, SignalAccepted, TurnEnded
+from ralph.core.entries import SnapshotTaken
+from ralph.core.events import RunEnded, SignalAccepted, TurnEnded, TurnStarted
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import TurnEnd

@@ -11,8 +11,7 @@ import pytest
 from simulation import EPOCH, RUN, Cut, Disk, Play, PowerCut, Simulation, later, works
 
 from ralph.core.checks import Check
-from ralph.core.entries import TurnStarted
-from ralph.core.events import Merge, MergeEnded, MergeResult, RunEnded
+from ralph.core.events import Merge, MergeEnded, MergeResult, RunEnded, TurnStarted
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import Turn, TurnEnd

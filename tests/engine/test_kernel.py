@@ -12,7 +12,7 @@ import pytest
 from simulation import EPOCH, RUN, Disk, Play, PowerCut, Simulation, VirtualClock, VirtualLoop, breaks, works
 
 from ralph.core.checks import CheckStatus
-from ralph.core.entries import LimitExtended, Notice, Record, RunStarted, SnapshotTaken, TurnStarted
+from ralph.core.entries import LimitExtended, Notice, Record, RunStarted, SnapshotTaken
 from ralph.core.errors import StateError, UsageError
 from ralph.core.events import (
     Changes,
@@ -25,6 +25,7 @@ from ralph.core.events import (
     SignalAccepted,
     Stop,
     TurnEnded,
+    TurnStarted,
 )
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome

@@ -15,9 +15,8 @@ from ralph.core.entries import (
     SignalReceived,
     SignalRefused,
     SnapshotTaken,
-    TurnStarted,
 )
-from ralph.core.events import RunEnded, SignalAccepted, TurnEnded
+from ralph.core.events import RunEnded, SignalAccepted, TurnEnded, TurnStarted
 from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType

@@ -19,7 +19,6 @@ from ralph.core.entries import (
     QuestionAsked,
     RefsRecorded,
     SnapshotTaken,
-    TurnStarted,
 )
 from ralph.core.errors import SnapshotsLostError
 from ralph.core.events import (
@@ -36,6 +35,7 @@ from ralph.core.events import (
     RunEnded,
     Stop,
     TurnEnded,
+    TurnStarted,
     Work,
     WorkCommitted,
 )

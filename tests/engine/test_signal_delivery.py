@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from ralph.core.entries import Notice, Record, SignalRefused, TurnStarted
-from ralph.core.events import SignalAccepted
+from ralph.core.entries import Notice, Record, SignalRefused
+from ralph.core.events import SignalAccepted, TurnStarted
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
-from ralph.core.signals import Refused, Signal, SignalType, Stage
+from ralph.core.signals import InvalidSignalFile, Signal, SignalType, Stage
 from ralph.engine.ledger import Ledger
 from ralph.engine.signal_delivery import SignalDelivery
 
@@ -18,12 +18,12 @@ STEER, INFO = SignalType.STEER, SignalType.INFO
 
 
 class Mailbox:
-    def __init__(self, *found: Signal | Refused) -> None:
+    def __init__(self, *found: Signal | InvalidSignalFile) -> None:
         self.found = list(found)
         self.archived: list[tuple[str, str, Any]] = []
         self.acks: list[tuple[str, str, Any]] = []
 
-    def read_pending(self) -> list[Signal | Refused]:
+    def read_pending(self) -> list[Signal | InvalidSignalFile]:
         return list(self.found)
 
     def archive(self, signal: Signal, action: str, missed: Any = None) -> None:
@@ -43,7 +43,7 @@ class Post:
     """A delivery without an engine: what it journals is applied at once."""
 
     def __init__(
-        self, *found: Signal | Refused, required_roles: tuple[str, ...] = (), stage: Stage | None = None
+        self, *found: Signal | InvalidSignalFile, required_roles: tuple[str, ...] = (), stage: Stage | None = None
     ) -> None:
         self.mailbox = Mailbox(*found)
         self.ledger = Ledger(Limits())
@@ -76,7 +76,7 @@ def started(turn: int, role: str, *ids: str) -> TurnStarted:
 
 
 def test_file_that_is_no_signal_is_journaled_as_refused() -> None:
-    post = Post(Refused("bad.yaml", "not YAML"))
+    post = Post(InvalidSignalFile("bad.yaml", "not YAML"))
     assert post.take() == []
     assert post.journal == [SignalRefused("bad.yaml", "not YAML")]
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from simulation import EPOCH, Play, PowerCut, Simulation, works
 
-from ralph.core.entries import Notice, SignalReceived, SignalRefused, TurnStarted
-from ralph.core.events import Changes, Decision, Do, Event, RunEnded, SignalAccepted, Stop, TurnEnded
+from ralph.core.entries import Notice, SignalReceived, SignalRefused
+from ralph.core.events import Changes, Decision, Do, Event, RunEnded, SignalAccepted, Stop, TurnEnded, TurnStarted
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.prompt import Prompt

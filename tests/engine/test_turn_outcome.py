@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from ralph.core.entries import TurnStarted
-from ralph.core.events import Stop, TurnEnded
+from ralph.core.events import Stop, TurnEnded, TurnStarted
 from ralph.core.limits import Usage
 from ralph.core.outcomes import Outcome
 from ralph.core.prompt import Prompt
@@ -28,7 +27,7 @@ from ralph.engine.turn_outcome import (
 LIMIT_WAIT = 300.0
 MAX_INTERRUPTIONS = 5
 MAX_STEER_CONTINUATIONS = 2
-OVERLOAD_TRIES = 2
+MAX_AGENT_OVERLOADS = 2
 MAX_OVERLOADS = 8
 MAX_RETRIES = 4
 
@@ -157,7 +156,7 @@ def decide(case: Case, **changes: Any) -> TurnOutcome:
         attempt=MAX_RETRIES + 1 if used_up else 1,
         interruptions=MAX_INTERRUPTIONS if used_up else 0,
         overloads=MAX_OVERLOADS if used_up else 0,
-        agent_overloads=0 if case.tries == "left" else OVERLOAD_TRIES - 1,
+        agent_overloads=0 if case.tries == "left" else MAX_AGENT_OVERLOADS - 1,
         to_pause=case.paused,
         steer_continuations=MAX_STEER_CONTINUATIONS if case.late == "too often" else 0,
     )

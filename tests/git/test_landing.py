@@ -13,7 +13,7 @@ from ralph.core.events import Landed
 from ralph.git import merge, worktree
 from ralph.git.worktree import Worktree
 from ralph.store import locks
-from ralph.workspace.merge_queue import fast_forward_user_branch
+from ralph.workspace.merger import fast_forward_user_branch
 
 MAIN = "refs/heads/main"
 BRANCH = f"ralph/{RUN}/run"

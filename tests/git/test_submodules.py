@@ -11,7 +11,7 @@ from runs import BRANCH, Run
 from ralph.git import merge, worktree
 from ralph.git.command import Git
 from ralph.git.worktree import Worktree, list_submodules
-from ralph.workspace.merge_queue import fast_forward_user_branch
+from ralph.workspace.merger import fast_forward_user_branch
 
 LOCAL = ("-c", "protocol.file.allow=always")
 PLACE = "libs/a b"

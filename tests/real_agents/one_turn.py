@@ -56,7 +56,7 @@ async def main() -> None:
 
 def report_received(event: AgentEvent) -> None:
     if event.kind is EventKind.RECEIVED:
-        print_json(event=event.kind, name=event.text, means=event.tool)
+        print_json(event=event.kind, name=event.text, means=event.means)
 
 
 async def send_messages(turns: LocalTurns, turn: Turn) -> None:

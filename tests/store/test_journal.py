@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from test_files import failing, tiny_disk
 
 from ralph.core.checks import CheckResult, CheckStatus, Verdict
-from ralph.core.entries import NAMES, Notice, RunStarted, TurnStarted
+from ralph.core.entries import NAMES, Notice, RunStarted
 from ralph.core.errors import StateError, StorageError
-from ralph.core.events import ChecksEnded, TurnEnded
+from ralph.core.events import ChecksEnded, TurnEnded, TurnStarted
 from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import TurnEnd, TurnResult

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from ralph.core.entries import Record, TurnStarted
+from ralph.core.entries import Record
+from ralph.core.events import TurnStarted
 
 
 @pytest.fixture

@@ -31,7 +31,6 @@ from ralph.core.entries import (
     SignalReceived,
     SignalRefused,
     SnapshotTaken,
-    TurnStarted,
 )
 from ralph.core.events import (
     ChecksEnded,
@@ -44,6 +43,7 @@ from ralph.core.events import (
     TaskChanged,
     TaskState,
     TurnEnded,
+    TurnStarted,
     WorkCommitted,
 )
 from ralph.core.limits import Limits, Spent, Usage

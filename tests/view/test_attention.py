@@ -16,7 +16,6 @@ from ralph.core.entries import (
     Record,
     RunStarted,
     SignalReceived,
-    TurnStarted,
 )
 from ralph.core.events import (
     ChecksEnded,
@@ -28,6 +27,7 @@ from ralph.core.events import (
     TaskChanged,
     TaskState,
     TurnEnded,
+    TurnStarted,
 )
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome

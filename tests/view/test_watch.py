@@ -10,9 +10,9 @@ import pytest
 from ralph.app import views
 from ralph.app.run_watch import RunWatch, ViewRecorder
 from ralph.app.views import follow, list_runs, open_view, read_run_list
-from ralph.core.entries import Notice, RunStarted, TurnStarted
+from ralph.core.entries import Notice, RunStarted
 from ralph.core.errors import UsageError
-from ralph.core.events import RunEnded, TurnEnded
+from ralph.core.events import RunEnded, TurnEnded, TurnStarted
 from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import TurnEnd, TurnResult

@@ -21,7 +21,7 @@ from ralph.supervisor.client import KeeperClient
 from ralph.verify.runner import CheckRunner, check_environment
 from ralph.verify.verifier import VerdictSettings, Verifier
 from ralph.workspace.local import LocalTurns
-from ralph.workspace.merge_queue import Lander, MergeQueue
+from ralph.workspace.merger import Lander, Merger
 from ralph.workspace.turn_files import TurnFiles
 from ralph.workspace.workspaces import OpenWorktree, Workspaces
 
@@ -58,7 +58,7 @@ class Engine:
     root: Path
     run: RunDir
     workspaces: Workspaces
-    queue: MergeQueue
+    merger: Merger
     turns: int = 0
 
     @classmethod
@@ -72,7 +72,7 @@ class Engine:
         )
         runner = CheckRunner(run.path, run.id, root, keeper, check_environment(environment))
         workspaces = Workspaces(turns, Verifier(runner, None, VerdictSettings()), runner, record)
-        return cls(root, run, workspaces, MergeQueue(workspaces, record.base))
+        return cls(root, run, workspaces, Merger(workspaces, record.base))
 
     @property
     def branch(self) -> str:
@@ -80,7 +80,7 @@ class Engine:
 
     @property
     def lander(self) -> Lander:
-        return Lander(self.root, self.workspaces.record, self.queue)
+        return Lander(self.root, self.workspaces.record, self.merger)
 
     async def turn(self, name: str, script: str, key: str = "", *, merges_run_branch: bool = False) -> TurnResult:
         """A turn of an agent in a workspace. The agent is a shell that runs its prompt."""
@@ -103,7 +103,7 @@ class Engine:
         return site
 
     async def merge(self, name: str, *commands: str, key: str = "merge") -> MergeEnded:
-        return await self.queue.merge(Merge(key, name, f"task {name}", tuple(Check(command) for command in commands)))
+        return await self.merger.merge(Merge(key, name, f"task {name}", tuple(Check(command) for command in commands)))
 
     def files(self) -> set[str]:
         """The files on the branch of the run."""

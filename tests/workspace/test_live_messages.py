@@ -64,7 +64,7 @@ def test_a_message_reaches_a_working_agent(tmp_path: Path) -> None:
             result = await running
             assert (result.end, result.received) == (TurnEnd.FINISHED, ("001-steer.yaml",))
             told = [event for event in events if event.kind is EventKind.RECEIVED]
-            assert told == [AgentEvent(EventKind.RECEIVED, "001-steer.yaml", tool="hook")]
+            assert told == [AgentEvent(EventKind.RECEIVED, "001-steer.yaml", means="hook")]
             assert (tmp_path / "workspace/heard.txt").read_text() == "Use httpx.\nNot requests.\n"
             assert '"received"' in (tmp_path / "run/turns/00001-actor/events.jsonl").read_text()
 

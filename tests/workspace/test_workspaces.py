@@ -1,4 +1,4 @@
-"""Workspaces of tasks and the queue that merges them: furnished, saved, resolved, merged once, and cleared away."""
+"""Workspaces of tasks and the merger of their work: set up, saved, resolved, merged once, and cleared away."""
 
 import asyncio
 import json
@@ -108,7 +108,7 @@ class TestTurns:
                     assert verdict.results[0].output.strip().endswith(f".t{number}.1")
                 for name in ("t1/1", "t2/1"):
                     assert (await e.merge(name, key=f"m-{name[:2]}")).end is MergeResult.MERGED
-                await e.queue.finish()
+                await e.merger.finish()
                 assert "work.txt" in e.files()
 
         do(main())
@@ -152,7 +152,7 @@ class TestTurns:
                 assert (merged.end, merged.files) == (MergeResult.REVERTS, ("a.txt",))
                 await e.turn("mine/1", "grep -q '<<<<' a.txt && echo both > a.txt", "resolve-3", merges_run_branch=True)
                 assert (await e.merge("mine/1")).end is MergeResult.MERGED
-                await e.queue.finish()
+                await e.merger.finish()
                 assert git(repo, "show", f"{e.branch}:a.txt") == "both"
 
         do(main())
@@ -174,13 +174,13 @@ class TestTurns:
             assert sorted((await e.merge("mine/1")).files) == sorted(names)
             request = TurnRequest("resolve-1", "resolver", Prompt.of(""), workspace="mine/1", merges_run_branch=True)
             await e.workspaces.open("mine/1", request)
-            await e.queue.finish()
+            await e.merger.finish()
             e = Engine.of(repo, run)
             site = await e.workspaces.open("mine/1", request)
             assert sorted((await e.merge("mine/1")).files) == sorted(names)
             write(site.tree.path, dict.fromkeys(names, "both\n"))
             assert (await e.merge("mine/1")).end is MergeResult.MERGED
-            await e.queue.finish()
+            await e.merger.finish()
             assert e.files() >= set(names)
 
         do(main())
@@ -192,7 +192,7 @@ class TestTurns:
             shutil.rmtree(site.tree.path)
             assert ((await e.workspaces.open("t1/1")).tree.path / "w.txt").exists()
             assert (await e.merge("t1/1")).end is MergeResult.MERGED
-            await e.queue.finish()
+            await e.merger.finish()
 
         do(main())
 
@@ -208,7 +208,7 @@ class TestTurns:
             change = e.workspaces._save_turn(site, "turn 1")
             assert change and (change.files, change.removed) == (1, 0)
             assert (await e.merge("t1/1")).end is MergeResult.MERGED
-            await e.queue.finish()
+            await e.merger.finish()
             assert e.files() == {".gitignore", "a.txt", "src/b.py", "w.txt"}
 
         do(main())
@@ -244,7 +244,7 @@ class TestWorktreeSetup:
                 for name in ("t1/1", "t2/1"):
                     merged = await e.merge(name, check, key=name[:2])
                     assert merged.end is MergeResult.MERGED, merged
-                await e.queue.finish()
+                await e.merger.finish()
                 assert e.files() == {".gitignore", "a.txt", "src/b.py", "w.txt", "w2.txt"}
 
         do(main())
@@ -301,7 +301,7 @@ class TestWorktreeSetup:
                 assert "package.json` failed" in merged.notice
                 failed = await e.turn("t2/1", "echo never")
                 assert failed.end is TurnEnd.FAILED
-                await e.queue.finish()
+                await e.merger.finish()
 
         do(main())
         noted = json.loads((run.path / "workspaces/t2.1.json").read_text())
@@ -336,7 +336,7 @@ class TestMerging:
                 assert nothing.commit == one
                 again = await e.merge("t1/1", "false", key="m1")
                 assert (again.end, again.commit) == (MergeResult.MERGED, one), "it is in, whatever is asked again"
-                await e.queue.finish()
+                await e.merger.finish()
 
         do(main())
         branches = [ref.removeprefix("refs/heads/") for ref in left(repo)["refs"] if ref.startswith("refs/heads/")]
@@ -349,7 +349,7 @@ class TestMerging:
             site = await e.site("t1/1", {"one.txt": "1\n"})
             write(site.tree.path, {"report.xml": "<x/>", "one.txt": "edited later\n"})
             assert (await e.merge("t1/1")).end is MergeResult.MERGED
-            await e.queue.finish()
+            await e.merger.finish()
 
         do(main())
         kept = f"refs/ralph-left/{run.id}/t1/1/end"
@@ -389,7 +389,7 @@ class TestMerging:
                 assert (await e.merge("t1/1")).end is MergeResult.MERGED
                 assert (await e.merge("t1/1", "test -f w.txt")).end is MergeResult.MERGED
                 assert (await e.merge("t1/1", "test -f no.txt")).end is MergeResult.CHECKS_FAILED
-                await e.queue.finish()
+                await e.merger.finish()
 
         do(main())
         assert (root / "w.txt").exists()
@@ -458,7 +458,7 @@ class Story:
         while self.queue.waiting:
             work = self.queue.list_work(lambda task: (), "")[0]
             if isinstance(work, Merge):
-                self.queue, _ = self.queue.accept(await e.queue.merge(work))
+                self.queue, _ = self.queue.accept(await e.merger.merge(work))
             elif isinstance(work, TurnRequest):
                 site = await e.workspaces.open(work.workspace, work)
                 if work.key not in self.worked:
@@ -468,7 +468,7 @@ class Story:
                 e.workspaces._save_turn(site, "turn 2")
                 ended = TurnEnded(work.key, 2, work.role, 1, TurnResult(TurnEnd.FINISHED, 0.0, 1.0))
                 self.queue, _ = self.queue.accept(ended)
-        await e.queue.finish()
+        await e.merger.finish()
 
     def end(self) -> tuple[object, ...]:
         """What the story comes to."""
@@ -495,7 +495,7 @@ def test_the_end_is_the_same_wherever_an_engine_is_killed(
         site = await e.site("mine/1", {"a.txt": "mine\n", "m.txt": "m\n"})
         write(site.tree.path, {"by-a-check.xml": "<x/>"})
         await e.merge("other/1")
-        await e.queue.finish()
+        await e.merger.finish()
 
     do(before())
     story = Story(repo, run, Queue().add("mine", "mine/1", "task mine"))
@@ -544,14 +544,14 @@ class TestBesideTheRunsOwnWorktree:
             async with engine(repo, run) as e:
                 await e.turn("t1/1", "cat before.txt > t1.txt")
                 await e.turn("t2/1", "cat before.txt > t2.txt")
-                assert (await e.queue.merge(Merge("m1", "t1/1", "one"))).end is MergeResult.MERGED
-                assert (await e.queue.merge(Merge("m2", "t2/1", "two"))).end is MergeResult.MERGED
+                assert (await e.merger.merge(Merge("m1", "t1/1", "one"))).end is MergeResult.MERGED
+                assert (await e.merger.merge(Merge("m2", "t2/1", "two"))).end is MergeResult.MERGED
                 assert (own / "t1.txt").read_text() == (own / "t2.txt").read_text() == "by the run\n"
                 write(own, {"after.txt": "by the run\n"})
                 await e.turn("t3/1", "cat t1.txt after.txt > t3.txt")
-                await e.queue.merge(Merge("m3", "t3/1", "three"))
+                await e.merger.merge(Merge("m3", "t3/1", "three"))
                 assert (own / "t3.txt").read_text() == "by the run\n" * 2
-                await e.queue.finish()
+                await e.merger.finish()
 
         do(main())
         assert git(own, "status", "--porcelain") == ""
@@ -569,7 +569,7 @@ class TestBesideTheRunsOwnWorktree:
                 await e.turn("t1/1", "echo one > t1.txt")
                 with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
                     patch.setattr("ralph.git.merge.reset_worktree", _killed)
-                    await e.queue.merge(Merge("m1", "t1/1", "one"))
+                    await e.merger.merge(Merge("m1", "t1/1", "one"))
 
         async def then() -> None:
             async with engine(repo, run) as e:
@@ -577,7 +577,7 @@ class TestBesideTheRunsOwnWorktree:
                     await e.lander.land(succeeded=False)
                 else:
                     await e.turn("t2/1", "cat t1.txt > t2.txt")
-                assert (await e.queue.merge(Merge("m1", "t1/1", "one"))).end is MergeResult.MERGED
+                assert (await e.merger.merge(Merge("m1", "t1/1", "one"))).end is MergeResult.MERGED
 
         do(killed())
         assert not (own / "t1.txt").exists()

@@ -44,7 +44,7 @@ from ralph.verify.runner import CheckRunner, check_environment
 from ralph.verify.verifier import VerdictSettings, Verifier
 from ralph.workspace.isolation import Isolation
 from ralph.workspace.local import LocalTurns
-from ralph.workspace.merge_queue import Lander, MergeQueue
+from ralph.workspace.merger import Lander, Merger
 from ralph.workspace.slots import Slots, slots_path
 from ralph.workspace.turn_files import TurnFiles
 from ralph.workspace.workspaces import Workspaces
@@ -104,7 +104,7 @@ def build_kernel(
         project, run, record, keeper=keeper, agents=agents, tree=tree, records=records, chosen=chosen
     )
     workspaces.verifier.user_refs = user_refs
-    queue = MergeQueue(workspaces, record.base)
+    merger = Merger(workspaces, record.base)
     ports = Ports(
         store=documents,
         turns=workspaces,
@@ -115,9 +115,9 @@ def build_kernel(
         snapshots=tree.snapshots,
         user_refs=user_refs,
         committer=_build_committer(run, record, tree.snapshots),
-        merger=queue,
+        merger=merger,
         slots=_build_slots(run, record, root),
-        lander=Lander(root, record, queue) if record.branch else None,
+        lander=Lander(root, record, merger) if record.branch else None,
         questions=run.questions,
     )
     limits = granted or ledger.extended_limits(record.limits)

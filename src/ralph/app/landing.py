@@ -22,7 +22,7 @@ from ralph.store.runs import Project, RunDir
 from ralph.supervisor.client import KeeperClient
 from ralph.verify.runner import CheckRunner, check_environment
 from ralph.workflows.merge_rules import queue_path, read_queue
-from ralph.workspace.merge_queue import current_branch, fast_forward_user_branch
+from ralph.workspace.merger import current_branch, fast_forward_user_branch
 from ralph.workspace.worktree_setup import WorktreeSetup
 
 

@@ -41,7 +41,7 @@ from ralph.verify.changed_files import is_judge_file
 from ralph.verify.verifier import compile_glob
 from ralph.verify.work import find_left_changes
 from ralph.workflows.loop.state import Phase, TaskType, too_few
-from ralph.workspace.merge_queue import current_branch
+from ralph.workspace.merger import current_branch
 
 _WORD_OF_PATH = re.compile(r"[\w./-]+")
 _MAKEFILES = frozenset(("Makefile", "makefile", "GNUmakefile"))

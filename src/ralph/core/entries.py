@@ -14,9 +14,9 @@ from ralph.core.events import (
     SignalAccepted,
     TaskChanged,
     TurnEnded,
+    TurnStarted,
     WorkCommitted,
 )
-from ralph.core.events import TurnStarted as TurnStarted
 from ralph.core.limits import Limits
 from ralph.core.signals import Question
 

@@ -106,7 +106,7 @@ class TurnStarted:
 
 @dataclass(frozen=True)
 class TurnEnded:
-    """A turn ended. The work of its key ended with it if `is_final`."""
+    """A turn ended. The work of its key ended with it if `settles_work`."""
 
     key: str
     turn: int
@@ -132,7 +132,7 @@ class TurnEnded:
         return add_changes([*(one.change for one in self.earlier), self.result.change])
 
     @property
-    def is_final(self) -> bool:
+    def settles_work(self) -> bool:
         """Whether it settled its work; if not, another turn continues it, now or after a resume."""
         return self.retry_at is None and self.result.end is not TurnEnd.STOPPED
 

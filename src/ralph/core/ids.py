@@ -125,6 +125,19 @@ class WorkKey:
 BASELINE = WorkKey(WorkKind.BASELINE)
 
 
+READ_ONLY_PREFIX = "look/"
+"""How the names of workspaces begin whose turns only read. Such a workspace follows the branch of the run."""
+
+
+def name_read_only_workspace(number: int) -> str:
+    """A workspace for turns that only read. Turns that run at the same time use different numbers."""
+    return f"{READ_ONLY_PREFIX}{number}"
+
+
+READ_ONLY_WORKSPACE = name_read_only_workspace(1)
+"""The workspace of the turns of a session without a task, which only read, one at a time."""
+
+
 def name_wave_workspace(hat: str, number: int) -> str:
     """The workspace of a hat's turn in a wave, by the number of its event."""
     return f"{hat}-{number}/1"

@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
 from enum import StrEnum
 from typing import Any
+
+from ralph.core.codec import former_name
 
 
 class SignalType(StrEnum):
@@ -39,8 +41,9 @@ RESUMED = "resumed."
 """How the names of signals begin that a resumed run gives itself, to end a pause."""
 ASKED_FOR = frozenset((SignalType.APPROVE, SignalType.SKIP))
 """Types that wait in the mailbox until the work asks for them."""
-_WORDS = frozenset((SignalType.STEER, SignalType.INFO, SignalType.PAUSE, SignalType.RESUME))
-_GUIDANCE = frozenset((SignalType.STEER, SignalType.RESUME))
+_MESSAGE_TYPES = frozenset((SignalType.STEER, SignalType.INFO, SignalType.PAUSE, SignalType.RESUME))
+"""Types whose message agents receive."""
+_GUIDANCE_TYPES = frozenset((SignalType.STEER, SignalType.RESUME))
 """Types whose message holds for the whole run."""
 _EVERYBODY = frozenset(("", "all", "everyone", "orchestrator", "ralph", "engine", "v2"))
 """The target of a signal to every role or to the engine."""
@@ -66,25 +69,25 @@ class Signal:
     """What exactly is approved; empty for all of it."""
     now: bool = False
     """Whether a running turn is interrupted, so that the agent gets the message at once."""
-    key: str = ""
-    """The id in the journal, if the file name alone is not unique."""
+    assigned_id: str = field(default="", metadata=former_name("key"))
+    """The id in the journal, if the name of the file is not unique or is too long."""
     by: str = ""
     """Who sent it, if another interface than the command line did: `web:NAME`."""
 
     @property
     def id(self) -> str:
-        """What it is known by."""
-        return self.key or self.name
+        """What the journal and acks call it: the name of its file, unless it was assigned another id."""
+        return self.assigned_id or self.name
 
     @property
     def is_message(self) -> bool:
         """Whether its message is for the agents."""
-        return self.type in _WORDS and bool(self.message.strip())
+        return self.type in _MESSAGE_TYPES and bool(self.message.strip())
 
     @property
     def is_guidance(self) -> bool:
         """Whether its message holds for the whole run."""
-        return self.type in _GUIDANCE and self.is_message
+        return self.type in _GUIDANCE_TYPES and self.is_message
 
     def is_for(self, role: str, *, is_actor: bool = False) -> bool:
         """Whether a role is meant; `is_actor` says that it does the work itself."""
@@ -100,8 +103,8 @@ class DatedSignal:
 
 
 @dataclass(frozen=True)
-class Refused:
-    """A file in the mailbox that is no signal."""
+class InvalidSignalFile:
+    """A file in the mailbox that is not a valid signal."""
 
     name: str
     reason: str

@@ -89,6 +89,11 @@ class TurnRequest:
     is_withdrawn: bool = False
     """Whether only an earlier engine asked for it. If its agent runs, it is adopted; it is never started."""
 
+    @property
+    def is_actor(self) -> bool:
+        """Whether its role does the work itself, so that signals to `actor` or `executor` are for it."""
+        return self.is_iteration
+
 
 CHECKED = "the checks before any turn"
 """The label of the snapshot that shows what the checks themselves write."""
@@ -284,7 +289,7 @@ class EventKind(StrEnum):
     DENIED = "denied"
     """It was not allowed to do something."""
     RECEIVED = "received"
-    """The agent received messages from the user during the turn: `text` names them, `tool` says by which means."""
+    """The agent received messages from the user during the turn: `text` names them, `means` says how."""
     PROGRESS = "progress"
     """The agent reported its progress with `ralph tools interact progress`."""
     WARNING = "warning"
@@ -319,7 +324,7 @@ class AgentEvent:
     is_error: bool = False
     session: str = ""
     failure: Failure | None = None
-    tool: str = ""
+    means: str = field(default="", metadata=former_name("tool"))
     """How the agent received a message: `hook`, `live` or `tool`."""
     quota: Quota | None = None
     is_sub_agent: bool = False

@@ -52,7 +52,7 @@ class Messages:
 
 
 @dataclass(frozen=True)
-class Guidance:
+class RenderedGuidance:
     """The user's messages as a turn gets them."""
 
     text: str = ""
@@ -61,7 +61,7 @@ class Guidance:
     """The content of `guidance.md`; empty if the prompt has every message in full."""
 
 
-def render_guidance(template: str, messages: Messages, *, answers: bool = True) -> Guidance:
+def render_guidance(template: str, messages: Messages, *, answers: bool = True) -> RenderedGuidance:
     """Render the messages for a prompt; `template` is that of new ones, and says how to respond.
 
     `answers` says whether the turn writes a `result.json`; a hat publishes an event instead.
@@ -78,7 +78,7 @@ def render_guidance(template: str, messages: Messages, *, answers: bool = True) 
         parts.append(_render_new(template, new, [one.signal for one in messages.new], answers=answers))
     everything = [*messages.in_force, *messages.facts, *messages.new]
     file = "" if in_force_fits and facts_fit and new_fit else _render_file(everything)
-    return Guidance("\n".join(parts), file)
+    return RenderedGuidance("\n".join(parts), file)
 
 
 def render_message(template: str, signal: Signal, *, answers: bool = True) -> str:

@@ -6,18 +6,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import assert_never
 
-from ralph.core.entries import (
-    ChecksStarted,
-    Entry,
-    HistoryChanged,
-    MergeStarted,
-    Notice,
-    RefsRecorded,
-    SignalReceived,
-    TurnStarted,
-)
+from ralph.core.entries import ChecksStarted, Entry, HistoryChanged, MergeStarted, Notice, RefsRecorded, SignalReceived
 from ralph.core.errors import SnapshotsLostError
-from ralph.core.events import ChecksEnded, Commit, Event, Merge, MergeEnded, Promote, RunChecks, Work, WorkCommitted
+from ralph.core.events import (
+    ChecksEnded,
+    Commit,
+    Event,
+    Merge,
+    MergeEnded,
+    Promote,
+    RunChecks,
+    TurnStarted,
+    Work,
+    WorkCommitted,
+)
 from ralph.core.limits import Quota, Usage
 from ralph.core.turns import CHECKED, AgentEvent, Change, EventKind, Turn, TurnEnd, TurnRequest
 from ralph.documents.guidance import GUIDANCE_FILE, render_guidance
@@ -95,8 +97,8 @@ class Jobs:
         self.poll: float | None = None
         """Seconds between two looks while something is under way; None for `POLL`."""
         self._journal = journal
-        self._tasks: dict[str, asyncio.Task[JobResult]] = {}
-        self._running: dict[int, tuple[Turn, Usage]] = {}
+        self._jobs: dict[str, asyncio.Task[JobResult]] = {}
+        self._running_turns: dict[int, tuple[Turn, Usage]] = {}
         self._waiting: set[str] = set()
         self._merging = asyncio.Lock()
         self._quotas: dict[int, Quota] = {}
@@ -107,44 +109,44 @@ class Jobs:
         self._reported_full = False
 
     def __contains__(self, key: str) -> bool:
-        return key in self._tasks
+        return key in self._jobs
 
     def __len__(self) -> int:
-        return len(self._tasks)
+        return len(self._jobs)
 
     @property
     def turns(self) -> int:
         """How many turns are running."""
-        return len(self._running)
+        return len(self._running_turns)
 
     @property
     def running(self) -> list[Turn]:
         """The turns that are running."""
-        return [turn for turn, _ in self._running.values()]
+        return [turn for turn, _ in self._running_turns.values()]
 
     @property
     def used(self) -> Usage:
         """What the running turns have used so far."""
-        return sum((usage for _, usage in self._running.values()), Usage())
+        return sum((usage for _, usage in self._running_turns.values()), Usage())
 
     @property
     def nothing_runs(self) -> bool:
         """Whether no job runs: there is none, or only turns that wait for their next attempt."""
-        return self._waiting.issuperset(self._tasks)
+        return self._waiting.issuperset(self._jobs)
 
     def start(self, work: Work) -> None:
         """Start work that is not under way yet; a turn only if a slot is free for it."""
-        if work.key in self._tasks:
+        if work.key in self._jobs:
             return
         match work:
             case TurnRequest():
                 self.start_turn(work, self.ledger.work.get(work.key) or PendingWork())
             case RunChecks():
-                self._tasks[work.key] = asyncio.create_task(self._run_checks(work))
+                self._jobs[work.key] = asyncio.create_task(self._run_checks(work))
             case Commit():
-                self._tasks[work.key] = asyncio.create_task(self._commit(work))
+                self._jobs[work.key] = asyncio.create_task(self._commit(work))
             case Merge() | Promote():
-                self._tasks[work.key] = asyncio.create_task(self._merge(work))
+                self._jobs[work.key] = asyncio.create_task(self._merge(work))
             case _:
                 assert_never(work)
 
@@ -154,42 +156,42 @@ class Jobs:
         if request.delay and not pending.last_ended and not pending.open_turn:
             until = self.ports.clock.now() + request.delay
         if until is not None and until > self.ports.clock.now():
-            self._tasks[request.key] = asyncio.create_task(self._run_turn_later(request, pending, until))
+            self._jobs[request.key] = asyncio.create_task(self._run_turn_later(request, pending, until))
         elif self._take_slot(request, pending):
-            self._tasks[request.key] = asyncio.create_task(self._run_turn(request, self._open_turn(request, pending)))
+            self._jobs[request.key] = asyncio.create_task(self._run_turn(request, self._open_turn(request, pending)))
 
     async def wait_for_results(self) -> list[JobResult]:
         """The results of the next jobs that end; none if `wake` was set or `poll` seconds have passed."""
         waker = asyncio.create_task(self.wake.wait())
-        timeout = self.poll if self.poll and self._tasks else POLL
+        timeout = self.poll if self.poll and self._jobs else POLL
         done, _ = await asyncio.wait(
-            [waker, *self._tasks.values()], timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+            [waker, *self._jobs.values()], timeout=timeout, return_when=asyncio.FIRST_COMPLETED
         )
         waker.cancel()
         self.wake.clear()
-        ended = [key for key, job in self._tasks.items() if job in done]
-        return [self._tasks.pop(key).result() for key in ended]
+        ended = [key for key, job in self._jobs.items() if job in done]
+        return [self._jobs.pop(key).result() for key in ended]
 
     async def stop_turns(self, reason: str) -> None:
         """Ask every running turn to end."""
-        for turn, _ in list(self._running.values()):
+        for turn, _ in list(self._running_turns.values()):
             await self.ports.turns.stop(turn, reason)
 
     async def cut_over_quota(self) -> None:
         """Ask every running turn to end whose agent has used up its share of a quota, once."""
         now = self.ports.clock.now()
-        for turn, _ in list(self._running.values()):
+        for turn, _ in list(self._running_turns.values()):
             if self.ledger.limits.is_over_quota(self._quotas.pop(turn.number, None), now):
                 await self.ports.turns.stop(turn, "cut")
 
     async def end_all(self, reason: str) -> list[JobResult]:
         """End all jobs. Results of turns, commits and merges still count; checks are run again after a resume."""
-        running = {turn.request.key for turn, _ in self._running.values()}
-        for key, job in self._tasks.items():
+        running = {turn.request.key for turn, _ in self._running_turns.values()}
+        for key, job in self._jobs.items():
             if key not in running and not job.done():
                 job.cancel()
         await self.stop_turns(reason)
-        ended = await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        ended = await asyncio.gather(*self._jobs.values(), return_exceptions=True)
         for error in ended:
             if isinstance(error, Exception):
                 raise error
@@ -246,7 +248,7 @@ class Jobs:
         if self.ports.slots.take(request.key, agent, anyway=pending.open_turn is not None, makes_tree=makes_tree):
             self._reported_full = False
             return True
-        if not self._running and not self._reported_full:
+        if not self._running_turns and not self._reported_full:
             self._reported_full = True
             self._journal(Notice(f"waiting for a slot: {self.ports.slots.why_full}"))
         return False
@@ -273,7 +275,7 @@ class Jobs:
         else:
             turn, messages = self._create_turn(request, pending)
         turn = self._with_guidance(turn, messages)
-        self._running[turn.number] = (turn, Usage())
+        self._running_turns[turn.number] = (turn, Usage())
         return turn
 
     def _adopt_turn(self, request: TurnRequest, pending: PendingWork, opened: TurnStarted) -> Turn:
@@ -334,14 +336,14 @@ class Jobs:
         """The messages that are new to a turn: in a new conversation also those that earlier turns of this work had."""
         log = self.ledger.signals
         ids = [*(pending.messages if anew else ()), *pending.missed_messages]
-        ids += [signal.id for signal in log.list_undelivered(request.role, is_actor=request.is_iteration)]
+        ids += [signal.id for signal in log.list_undelivered(request.role, is_actor=request.is_actor)]
         return tuple(id for id in dict.fromkeys(ids) if id in log.accepted)
 
     def _with_guidance(self, turn: Turn, new: tuple[str, ...]) -> Turn:
         """The turn with the user's messages; what its prompt has no room for is in its inbox."""
         request, is_fresh = turn.request, not turn.agent_session and not turn.errors_to_repair
         messages = self.ledger.signals.messages_for(
-            request.role, is_actor=request.is_iteration, new=new, iteration=self._iteration(), reminds=is_fresh
+            request.role, is_actor=request.is_actor, new=new, iteration=self._iteration(), reminds=is_fresh
         )
         guidance = render_guidance(self.steering, messages, answers=bool(request.contract))
         if guidance.file:
@@ -356,7 +358,7 @@ class Jobs:
             with self.activity.working():
                 result = await self.ports.turns.run(turn, self._make_watcher(turn))
         finally:
-            del self._running[turn.number]
+            del self._running_turns[turn.number]
             if self.ports.slots:
                 self.ports.slots.release(request.key)
         if result.end is not TurnEnd.INTERRUPTED:
@@ -371,21 +373,21 @@ class Jobs:
             result=result,
             work=pending,
             missed_messages=self.ledger.signals.list_missed(
-                pending.opened_at, request.role, is_actor=request.is_iteration, received=received
+                pending.opened_at, request.role, is_actor=request.is_actor, received=received
             ),
         )
 
     def _make_watcher(self, turn: Turn) -> Callable[[AgentEvent], None]:
         def watch(event: AgentEvent) -> None:
             self.ports.observer.on_agent_event(turn, event)
-            if event.kind is EventKind.USAGE and turn.number in self._running:
-                self._running[turn.number] = (turn, self._running[turn.number][1] + event.usage)
+            if event.kind is EventKind.USAGE and turn.number in self._running_turns:
+                self._running_turns[turn.number] = (turn, self._running_turns[turn.number][1] + event.usage)
                 self.wake.set()
             if event.quota:
                 self._quotas[turn.number] = event.quota
                 self.wake.set()
             if event.kind is EventKind.RECEIVED and self.ledger.signals.is_new_to_turn(event.text, turn.number):
-                self._journal(SignalReceived(event.text, turn.number, turn.request.role, event.tool))
+                self._journal(SignalReceived(event.text, turn.number, turn.request.role, event.means))
 
         return watch
 

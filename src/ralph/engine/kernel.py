@@ -18,7 +18,6 @@ from ralph.core.entries import (
     Record,
     RunStarted,
     SnapshotTaken,
-    TurnStarted,
 )
 from ralph.core.errors import RalphError
 from ralph.core.events import (
@@ -31,6 +30,7 @@ from ralph.core.events import (
     RunEnded,
     Stop,
     TurnEnded,
+    TurnStarted,
     Work,
     WorkCommitted,
 )
@@ -224,7 +224,7 @@ class Kernel(Generic[S]):
             if isinstance(entry, DocumentEdited):
                 # The journal has no content: what counts is what is there now.
                 entry = replace(entry, content=documents.get(entry.path, ""))
-            is_retried = isinstance(entry, TurnEnded) and not entry.is_final
+            is_retried = isinstance(entry, TurnEnded) and not entry.settles_work
             if isinstance(entry, Event) and not is_retried:
                 changes = self.workflow.accept(state, entry, record.at)
                 state = changes.state
@@ -402,7 +402,7 @@ class Kernel(Generic[S]):
 
         A turn that did not settle its work is only journaled.
         """
-        if isinstance(event, TurnEnded) and not event.is_final:
+        if isinstance(event, TurnEnded) and not event.settles_work:
             self._journal(_without_documents(event))
             return
         now = self.ports.clock.now()

@@ -15,9 +15,8 @@ from ralph.core.entries import (
     RefsRecorded,
     RunStarted,
     SnapshotTaken,
-    TurnStarted,
 )
-from ralph.core.events import ChecksEnded, MergeEnded, RunEnded, SignalAccepted, TurnEnded
+from ralph.core.events import ChecksEnded, MergeEnded, RunEnded, SignalAccepted, TurnEnded, TurnStarted
 from ralph.core.limits import Limits, Quota, Spent
 from ralph.core.signals import Signal, SignalType
 from ralph.engine.signals import SignalLog
@@ -145,7 +144,7 @@ class Ledger:
             self.quotas[work.agent] = entry.result.quota
         if entry.result.usage.cost is not None:
             self.costs.setdefault(entry.role, deque(maxlen=_REMEMBERED_COSTS)).append(entry.result.usage.cost)
-        if entry.is_final:
+        if entry.settles_work:
             self.work.pop(entry.key, None)
         else:
             self.work.setdefault(entry.key, PendingWork()).note_turn_ended(entry)

@@ -18,7 +18,7 @@ from ralph.core.events import (
     SideFiles,
     WorkCommitted,
 )
-from ralph.core.signals import Question, Refused, Signal
+from ralph.core.signals import InvalidSignalFile, Question, Signal
 from ralph.core.turns import AgentEvent, Change, FileStat, Turn, TurnResult
 
 S = TypeVar("S")
@@ -147,7 +147,7 @@ class SlotsPort(Protocol):
 class MailboxPort(Protocol):
     """Where the user leaves signals."""
 
-    def read_pending(self) -> Sequence[Signal | Refused]:
+    def read_pending(self) -> Sequence[Signal | InvalidSignalFile]:
         """The signals that wait, in the order in which to take them, and files that were set aside."""
 
     def archive(self, signal: Signal, action: str, missed: tuple[str, ...] | None = None) -> None:

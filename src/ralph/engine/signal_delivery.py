@@ -6,10 +6,10 @@ The journal is the only record: a signal is written there before its file moves,
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from ralph.core.entries import Entry, Notice, Record, SignalReceived, SignalRefused, TurnStarted
-from ralph.core.events import Event, SignalAccepted, TurnEnded
+from ralph.core.entries import Entry, Notice, Record, SignalReceived, SignalRefused
+from ralph.core.events import Event, SignalAccepted, TurnEnded, TurnStarted
 from ralph.core.outcomes import Outcome
-from ralph.core.signals import ASKED_FOR, Refused, Signal, SignalType, Stage, is_known
+from ralph.core.signals import ASKED_FOR, InvalidSignalFile, Signal, SignalType, Stage, is_known
 from ralph.core.turns import Turn
 from ralph.documents.guidance import render_message, render_pause
 from ralph.engine.jobs import Jobs
@@ -23,7 +23,8 @@ _ACTIONS = {
     SignalType.APPROVE: "approved",
     SignalType.SKIP: "skipped",
 }
-_FOR_AGENTS = (SignalType.STEER, SignalType.INFO)
+_MESSAGES_ONLY = (SignalType.STEER, SignalType.INFO)
+"""Types that do nothing but deliver a message. They are archived with the roles that received it."""
 _LONGEST_ID = 150
 
 
@@ -46,13 +47,13 @@ class SignalDelivery:
         """Take the signals that can be taken now, and archive those that are finished."""
         taken: list[Signal] = []
         for found in self._ports.mailbox.read_pending():
-            if isinstance(found, Refused):
+            if isinstance(found, InvalidSignalFile):
                 self._journal(SignalRefused(found.name, found.reason))
             elif (found.name, found.stamp) in self._ledger.signals.ids:
                 self._archive(found)
             elif reason := self._reason_to_refuse(found, stage):
                 self._journal(SignalRefused(found.name, reason, found.stamp))
-                self._set_aside(found, reason)
+                self._move_refused(found, reason)
             elif not self._must_wait(found, stage):
                 taken.append(await self.deliver(found))
                 self._archive(found)
@@ -64,7 +65,7 @@ class SignalDelivery:
         self._record_event(SignalAccepted(signal))
         if signal.type is SignalType.PAUSE or signal.is_message:
             for turn in self._jobs.running:
-                if signal.is_for(turn.request.role, is_actor=turn.request.is_iteration):
+                if signal.is_for(turn.request.role, is_actor=turn.request.is_actor):
                     await self._send(turn, signal)
         return signal
 
@@ -72,7 +73,7 @@ class SignalDelivery:
         """Send adopted turns the messages that they did not get yet."""
         for turn in self._jobs.running:
             work = self._ledger.work[turn.request.key]
-            log, role, is_actor = self._ledger.signals, turn.request.role, turn.request.is_iteration
+            log, role, is_actor = self._ledger.signals, turn.request.role, turn.request.is_actor
             late = log.list_missed(work.opened_at, role, is_actor=is_actor, received=())
             ids = {*late, *(signal.id for signal in log.list_undelivered(role, is_actor=is_actor))}
             for id, one in list(log.accepted.items()):
@@ -106,7 +107,7 @@ class SignalDelivery:
     def _is_for_unknown_role(self, signal: Signal) -> bool:
         return signal.type is not SignalType.ABORT and not is_known(signal.target, self._ledger.signals.roles)
 
-    def _set_aside(self, signal: Signal, reason: str) -> None:
+    def _move_refused(self, signal: Signal, reason: str) -> None:
         """Move a refused signal: one that came too late was valid, one for an unknown role never was."""
         if self._is_for_unknown_role(signal):
             self._ports.mailbox.reject(signal, reason)
@@ -144,7 +145,7 @@ class SignalDelivery:
         """The signal with a unique id that is short enough for the name of a file."""
         if signal.id not in self._ledger.signals.accepted and len(signal.name.encode()) <= _LONGEST_ID:
             return signal
-        return replace(signal, key=f"{signal.stamp}-{signal.name.encode()[-100:].decode(errors='ignore')}")
+        return replace(signal, assigned_id=f"{signal.stamp}-{signal.name.encode()[-100:].decode(errors='ignore')}")
 
     def _archive(self, signal: Signal) -> None:
         """Archive a signal that was taken; one to all roles stays until all have it."""
@@ -153,10 +154,10 @@ class SignalDelivery:
         if not id:
             # An earlier engine refused it, and died before it could archive it.
             reasons = [refused.reason for refused in log.refused if refused.name == signal.name]
-            self._set_aside(signal, reasons[-1])
+            self._move_refused(signal, reasons[-1])
             return
         taken = log.accepted.get(id)
-        if taken is None or signal.type not in _FOR_AGENTS:
+        if taken is None or signal.type not in _MESSAGES_ONLY:
             mailbox.archive(signal, _ACTIONS.get(signal.type, "received"))
         elif signal.target and not taken.receipts_by_role:
             mailbox.archive(signal, f"waits for the next {signal.target}")
@@ -190,7 +191,7 @@ class SignalDelivery:
         late = [
             one.signal.name
             for one in log.accepted.values()
-            if not one.receipts_by_role and one.signal.type in _FOR_AGENTS
+            if not one.receipts_by_role and one.signal.type in _MESSAGES_ONLY
         ]
         if late and outcome is not Outcome.ABORTED:
             self._journal(Notice(f"the run was over before a turn could receive {', '.join(late[:5])}"))
@@ -205,7 +206,7 @@ class SignalDelivery:
             if receipt.response:
                 facts |= {"response": receipt.response, "note": receipt.note}
             self._ports.mailbox.acknowledge(taken.signal, role, facts)
-            if taken.signal.target and taken.signal.type in _FOR_AGENTS:
+            if taken.signal.target and taken.signal.type in _MESSAGES_ONLY:
                 # Its file was moved when the run took it, before any turn had it.
                 first = min(one.at for one in taken.receipts)
                 self._ports.mailbox.record_delivery(taken.signal, f"received by {taken.describe_receipts()}", first)

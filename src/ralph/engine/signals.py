@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from ralph.core.entries import Record, SignalReceived, SignalRefused, TurnStarted
-from ralph.core.events import SignalAccepted, TurnEnded
+from ralph.core.entries import Record, SignalReceived, SignalRefused
+from ralph.core.events import SignalAccepted, TurnEnded, TurnStarted
 from ralph.core.signals import DatedSignal, Signal, SignalType, normalize_target
 from ralph.documents.guidance import Messages
 

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from ralph.core.entries import TurnStarted
-from ralph.core.events import Stop, TurnEnded
+from ralph.core.events import Stop, TurnEnded, TurnStarted
 from ralph.core.limits import Usage
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import EarlierTurn, Failure, Turn, TurnEnd, TurnRequest, TurnResult, add_changes
@@ -21,7 +20,7 @@ RETRY_WAITS = (0.0, 30.0, 60.0, 60.0)
 """Seconds before the second, third, fourth and fifth attempt."""
 OVERLOAD_WAITS = (5.0, 15.0, 45.0, 120.0, 300.0, 300.0, 300.0, 300.0)
 """Seconds to wait while the provider or the network is overloaded, give or take a quarter."""
-OVERLOAD_TRIES = 2
+MAX_AGENT_OVERLOADS = 2
 """After this number of overloaded turns in a row, another agent takes over if there is one."""
 OVERLOAD_COOL_DOWN = 300.0
 """Seconds for which an agent is then passed over."""
@@ -186,7 +185,7 @@ class AgentChain:
 def unavailable_until(result: TurnResult, work: PendingWork, now: float) -> float | None:
     """Until when the agent of such a turn cannot be used; None if it can. `work` is as it was before the turn ended."""
     match result.end:
-        case TurnEnd.OVERLOADED if work.agent_overloads + 1 >= OVERLOAD_TRIES:
+        case TurnEnd.OVERLOADED if work.agent_overloads + 1 >= MAX_AGENT_OVERLOADS:
             return now + OVERLOAD_COOL_DOWN
         case TurnEnd.LIMITED if result.resets_at and result.resets_at > now:
             return result.resets_at
@@ -260,20 +259,20 @@ class TurnOutcome:
     """What the user should know."""
 
     @property
-    def is_settled(self) -> bool:
+    def settles_work(self) -> bool:
         """Whether the workflow gets the result."""
         return self.next is NextStep.SETTLED
 
     @property
     def stop(self) -> Stop | None:
         """Why the run ends with this turn."""
-        if self.is_settled and self.result.end is TurnEnd.UNAVAILABLE:
+        if self.settles_work and self.result.end is TurnEnd.UNAVAILABLE:
             return Stop(Outcome.AGENT_UNAVAILABLE, self.result.error)
         return None
 
     def completes_iteration(self, request: TurnRequest) -> bool:
         """Whether the turn completes an iteration. One whose agent could not even start does not."""
-        return request.is_iteration and self.is_settled and self.result.end is not TurnEnd.UNAVAILABLE
+        return request.is_iteration and self.settles_work and self.result.end is not TurnEnd.UNAVAILABLE
 
 
 def decide_outcome(returned: ReturnedTurn, situation: Situation) -> TurnOutcome:

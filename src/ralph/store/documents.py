@@ -132,7 +132,7 @@ class Documents:
         names = sorted(path.relative_to(self.root).as_posix() for path in found if path.is_file())
         return [name for name in names if name not in self.hashes]
 
-    def _set_aside(self, path: str, target: Path) -> None:
+    def _move_to_edited(self, path: str, target: Path) -> None:
         """Move what is at the path of a document, and not Ralph's, into the directory `edited` of the run."""
         aside = self.commit_path.parent / "edited" / f"{self.journal.seq:05d}-{os.urandom(2).hex()}-{target.name}"
         with storage(aside):
@@ -169,7 +169,7 @@ class Documents:
         for path, text in side_files.copies.items():
             target = self._prepare(path)
             if target.is_dir():
-                self._set_aside(path, target)
+                self._move_to_edited(path, target)
             write_atomic(target, to_bytes(text), durable=False)
         for path, line in side_files.lines.items():
             target, data = self._prepare(path), to_bytes(line)
@@ -243,7 +243,7 @@ class Documents:
             with storage(target):
                 target.parent.mkdir(parents=True, exist_ok=True)
         if self._hash_on_disk(path) not in (_ABSENT, self.hashes.get(path, _ABSENT), digest(data)):
-            self._set_aside(path, target)
+            self._move_to_edited(path, target)
         write_atomic(target, data)
         self._remember(path)
 

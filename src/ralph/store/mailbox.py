@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from ralph.core.errors import StateError
-from ralph.core.signals import Refused, Signal, SignalType, named_time
+from ralph.core.signals import InvalidSignalFile, Signal, SignalType, named_time
 from ralph.core.text import clean_text
 from ralph.store.files import read_limited, storage, to_bytes, write_atomic
 
@@ -48,7 +48,7 @@ class Mailbox:
         write_atomic(path, _signal_files().render_signal(signal).encode())
         return path
 
-    def read_pending(self) -> Sequence[Signal | Refused]:
+    def read_pending(self) -> Sequence[Signal | InvalidSignalFile]:
         """The waiting signals, ABORT first, then by time and name; and the files that were rejected just now."""
         if self._is_empty():
             return ()
@@ -56,7 +56,7 @@ class Mailbox:
         self._known = {name: self._known[name] for name, one in found if isinstance(one, Signal)}
         self._suspects = {name: seen for name, seen in self._suspects.items() if (name, None) in found}
         signals = sorted((one for _, one in found if isinstance(one, Signal)), key=self._sort_key)
-        return [*signals, *(one for _, one in found if isinstance(one, Refused))]
+        return [*signals, *(one for _, one in found if isinstance(one, InvalidSignalFile))]
 
     def list_waiting(self) -> list[Signal]:
         """The waiting signals, without rejecting any file."""
@@ -133,7 +133,7 @@ class Mailbox:
             at = int(signal.stamp.partition("-")[2] or 0) / 1e9
         return signal.type is not SignalType.ABORT, at, signal.name
 
-    def _read(self, name: str) -> Signal | Refused | None:
+    def _read(self, name: str) -> Signal | InvalidSignalFile | None:
         path = self.inputs / name
         try:
             seen = _signature(path)
@@ -155,7 +155,7 @@ class Mailbox:
         signal: Signal = _signal_files().parse_signal(name, data.decode())
         return replace(signal, stamp=f"{seen[0]}-{seen[2]}")
 
-    def _reject_if_unchanged(self, path: Path, reason: str) -> Refused | None:
+    def _reject_if_unchanged(self, path: Path, reason: str) -> InvalidSignalFile | None:
         """Reject a file that has not changed since it could not be parsed."""
         try:
             seen = _signature(path)
@@ -165,7 +165,7 @@ class Mailbox:
             self._suspects[path.name] = seen
             return None
         self._move_to_rejected(path, reason)
-        return Refused(clean_text(path.name), clean_text(reason))
+        return InvalidSignalFile(clean_text(path.name), clean_text(reason))
 
     def _move_to_rejected(self, path: Path, reason: str) -> None:
         with storage(path):

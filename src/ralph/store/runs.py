@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ralph.core.codec import from_plain
-from ralph.core.entries import ChecksStarted, RefsRecorded, TurnStarted
+from ralph.core.entries import ChecksStarted, RefsRecorded
 from ralph.core.errors import LockedError, StateError, UsageError
-from ralph.core.events import RunEnded
+from ralph.core.events import RunEnded, TurnStarted
 from ralph.core.ids import is_run_id, run_id, valid_run_id
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome

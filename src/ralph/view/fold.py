@@ -25,7 +25,6 @@ from ralph.core.entries import (
     SignalReceived,
     SignalRefused,
     SnapshotTaken,
-    TurnStarted,
 )
 from ralph.core.events import (
     ChecksEnded,
@@ -36,6 +35,7 @@ from ralph.core.events import (
     SignalAccepted,
     TaskChanged,
     TurnEnded,
+    TurnStarted,
     WorkCommitted,
 )
 from ralph.core.ids import WorkKey, WorkKind
@@ -195,7 +195,7 @@ def _end_turn(view: RunView, record: Record, entry: TurnEnded) -> RunView:
         known,
         ended_at=record.at,
         end=result.end,
-        is_final=entry.is_final,
+        is_final=entry.settles_work,
         usage=result.usage,
         summary=_summarize(result),
         error=result.error[:TEXT_CHARS],

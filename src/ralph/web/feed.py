@@ -248,9 +248,10 @@ class RunFeed:
 
 def shorten_event(line: dict[str, Any]) -> dict[str, Any]:
     """An agent's event as a page shows it, with a text that is not too long."""
-    shown: dict[str, Any] = {
-        name: line[name] for name in ("kind", "at", "tool", "is_error", "is_sub_agent") if name in line
-    }
+    shown: dict[str, Any] = {name: line[name] for name in ("kind", "at", "is_error", "is_sub_agent") if name in line}
+    # Earlier versions of Ralph wrote `tool`.
+    if means := line.get("means") or line.get("tool"):
+        shown["means"] = means
     text = str(line.get("text", ""))
     shown["text"] = text[:_TEXT_CHARS]
     if len(text) > _TEXT_CHARS:

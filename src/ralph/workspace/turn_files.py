@@ -363,10 +363,10 @@ class OutputTail:
 
     def poll_received(self) -> tuple[str, ...]:
         """The names of the user's messages that the agent has received; an event is passed on for each new one."""
-        for name, channel in live_messages.list_received(self._messages):
+        for name, means in live_messages.list_received(self._messages):
             if name not in self._received:
                 self._received.append(name)
-                self._handle(AgentEvent(EventKind.RECEIVED, name, tool=channel))
+                self._handle(AgentEvent(EventKind.RECEIVED, name, means=means))
         return tuple(self._received)
 
     def finish(self) -> OutputSummary:

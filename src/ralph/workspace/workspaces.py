@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ralph.core.checks import Check, CheckResult, CheckStatus, Red, Verdict
+from ralph.core.ids import READ_ONLY_PREFIX
 from ralph.core.turns import AgentEvent, Change, Turn, TurnEnd, TurnRequest, TurnResult
 from ralph.documents.run_record import RunRecord
 from ralph.engine.turn_outcome import ENDED_BY
@@ -39,8 +40,6 @@ from ralph.workspace.worktree_setup import (
 MERGED_DIFF, TASK_DIFF = "merged.diff", "task.diff"
 """Documents for a turn that resolves a conflict: what was merged meanwhile, and what the task changed."""
 _DIFF_CHARS = 200_000
-LOOK = "look/"
-"""Workspaces with this prefix follow the branch of the run: their turns only read."""
 
 
 @dataclass
@@ -159,7 +158,7 @@ class Workspaces:
             worktree = self._worktrees.get(name)
             if worktree is None or not worktree.tree.path.is_dir():
                 worktree = self._worktrees[name] = await asyncio.to_thread(self._make_worktree, name)
-            if name.startswith(LOOK):
+            if name.startswith(READ_ONLY_PREFIX):
                 await asyncio.to_thread(self._follow, worktree)
             await self._set_up(worktree)
             if request and request.merges_run_branch and worktree.record.merged_for != request.key:
@@ -212,7 +211,7 @@ class Workspaces:
     def remove_unused(self) -> None:
         """Remove the worktrees without work: the scratch worktree for merges, and those whose turns only read."""
         for tree in git_worktree.find_worktrees(self.root):
-            if tree.run == self.record.id and tree.name.startswith(LOOK):
+            if tree.run == self.record.id and tree.name.startswith(READ_ONLY_PREFIX):
                 self.close(tree.name)
             elif tree.run == self.record.id and tree.name == "merge":
                 git_worktree.remove(tree)

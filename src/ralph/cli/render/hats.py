@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ralph.cli.render.journal import DOUBLE, Renderer, turn_ended_lines
 from ralph.cli.render.session import SessionRenderer
-from ralph.core.entries import ChecksStarted, Record, RunStarted, TurnStarted
-from ralph.core.events import DocumentEdited, MergeEnded, RunEnded, TurnEnded, WorkCommitted
+from ralph.core.entries import ChecksStarted, Record, RunStarted
+from ralph.core.events import DocumentEdited, MergeEnded, RunEnded, TurnEnded, TurnStarted, WorkCommitted
 from ralph.core.limits import describe_cost, ways_to_go_on
 from ralph.documents.agent.events import EventLine, parse_events
 from ralph.workflows.loop.report import changes_text, duration, totals

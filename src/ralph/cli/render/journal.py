@@ -26,7 +26,6 @@ from ralph.core.entries import (
     SignalReceived,
     SignalRefused,
     SnapshotTaken,
-    TurnStarted,
 )
 from ralph.core.errors import StateError
 from ralph.core.events import (
@@ -40,6 +39,7 @@ from ralph.core.events import (
     TaskChanged,
     TaskState,
     TurnEnded,
+    TurnStarted,
     WorkCommitted,
 )
 from ralph.core.limits import Limits, describe_cost, ways_to_go_on

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field, replace
 
 from ralph.cli.render.journal import DOUBLE, RULE, Renderer, checked_lines, received_line, turn_ended_lines
-from ralph.core.entries import ChecksStarted, LimitExtended, Record, RunStarted, TurnStarted
-from ralph.core.events import ChecksEnded, Event, RunEnded, TurnEnded, WorkCommitted
+from ralph.core.entries import ChecksStarted, LimitExtended, Record, RunStarted
+from ralph.core.events import ChecksEnded, Event, RunEnded, TurnEnded, TurnStarted, WorkCommitted
 from ralph.core.ids import BASELINE, WorkKey
 from ralph.core.limits import Limits, describe_cost, option_to_go_on, ways_to_go_on
 from ralph.core.outcomes import Outcome

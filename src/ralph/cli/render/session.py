@@ -41,7 +41,7 @@ class SessionRenderer(Renderer):
         lines = super().lines(record)
         if isinstance(record.entry, TaskChanged):
             self.titles[record.entry.task] = record.entry.title
-        if isinstance(record.entry, TurnEnded) and record.entry.is_final:
+        if isinstance(record.entry, TurnEnded) and record.entry.settles_work:
             lines += _answer_lines(record.entry.result.answer or {})
         return lines
 

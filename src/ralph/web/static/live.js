@@ -155,7 +155,7 @@ function Item({ item, isLast = false }) {
   }
   if (item.kind === 'result') return null;
   const tone = ['error', 'denied'].includes(item.kind) ? 'fail' : ['warning', 'limit'].includes(item.kind) ? 'need' : '';
-  const text = item.kind === 'received' ? `Message received${event.tool ? ` via ${event.tool}` : ''}` : event.text;
+  const text = item.kind === 'received' ? `Message received${event.means ? ` via ${event.means}` : ''}` : event.text;
   return html`<li class=${`ev ${item.kind}`}><div class="h"><${Icon} name=${ICONS[item.kind] || 'none'} tone=${tone} />
     <span class="words">${item.kind === 'received' ? html`<b>${text}</b>` : text}</span><${Time} at=${event.at} /></div></li>`;
 }

@@ -72,8 +72,6 @@ from ralph.workflows.merge_rules import Queue, queue_json, queue_path
 _AT_REST = (
     "everything is done; the run waits for more work: `ralph emit TOPIC ...`, `ralph steer ...`, or `ralph abort`"
 )
-_GUIDING = ("RESUME", "STEER")
-"""Signals with a message that a hat has to acknowledge."""
 NOT_COUNTED_AS_FAILURE = (TurnEnd.CUT, TurnEnd.UNAVAILABLE)
 """Ends that do not count as a failure of the agent."""
 
@@ -133,7 +131,7 @@ class Hats(HatsContext):
                 return self._changes(state, accept_checks(self, state, verdict, now), now)
             case WorkCommitted():
                 return self._changes(state, self._wake(_after_commit(state), now), now)
-            case SignalAccepted(signal=signal) if signal.type in _GUIDING and signal.message:
+            case SignalAccepted(signal=signal) if signal.is_guidance:
                 after = replace(
                     state, guidance=(*state.guidance, HatGuidance(signal.message, now, signal.target)), not_before=0.0
                 )

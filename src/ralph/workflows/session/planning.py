@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ralph.core.errors import RalphError
+from ralph.core.ids import name_read_only_workspace
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.session import progress, task_list, tasks
 from ralph.documents.session.layout import ClassicLayout
@@ -58,7 +59,7 @@ def categories_to_ask(state: SessionState) -> list[tuple[str, str]]:
     found: dict[str, str] = {}
     for index, category in enumerate(state.guardrails.categories):
         if category not in state.flow.asked:
-            found.setdefault(f"look/{index % most + 1}", category)
+            found.setdefault(name_read_only_workspace(index % most + 1), category)
     return [(category, workspace) for workspace, category in found.items()]
 
 

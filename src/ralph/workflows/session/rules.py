@@ -26,6 +26,7 @@ from ralph.core.events import (
     TurnStarted,
     Work,
 )
+from ralph.core.ids import READ_ONLY_WORKSPACE
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import DatedSignal, scope_change
 from ralph.core.turns import TurnEnd, TurnResult
@@ -40,7 +41,6 @@ from ralph.workflows.merge_rules import queue_json, queue_path, read_queue
 from ralph.workflows.session import execution, iterations, planning, reconcile, turn_requests
 from ralph.workflows.session.report import build_session_report
 from ralph.workflows.session.state import (
-    READ_ONLY_WORKSPACE,
     Flow,
     SessionSettings,
     SessionState,

@@ -32,10 +32,6 @@ class Step(StrEnum):
     REPLAN = "replan"
 
 
-READ_ONLY_WORKSPACE = "look/1"
-"""The workspace of roles that only read. It follows the branch of the run."""
-
-
 @dataclass(frozen=True)
 class TaskFlow:
     """What the engine stores about a task besides its marker. It is removed when the task is done."""

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from ralph.core.ids import READ_ONLY_WORKSPACE
 from ralph.core.prompt import Prompt
 from ralph.core.turns import INBOX, OUTBOX, TurnRequest
 from ralph.documents.session.layout import ClassicLayout
@@ -13,7 +14,7 @@ from ralph.documents.session.reports import ReviewVerdict
 from ralph.workflows.session.iterations import review_number, reviews, whole_session_key
 from ralph.workflows.session.planning import FEEDBACK_DRIVEN, UPDATE, cycle_of, usual_instructions
 from ralph.workflows.session.prompts import build_session_prompt
-from ralph.workflows.session.state import READ_ONLY_WORKSPACE, SessionSettings, SessionState, Step, task_workspace
+from ralph.workflows.session.state import SessionSettings, SessionState, Step, task_workspace
 from ralph.workflows.session.work_keys import SessionKey, SessionWork
 
 DRAFTS = "session"

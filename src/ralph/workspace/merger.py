@@ -1,7 +1,8 @@
-"""The merge queue: the work of a workspace is merged onto the branch of the run if the checks pass on the merged tree.
+"""Merges the work of a workspace onto the branch of the run, if the checks pass on the merged tree.
 
-The kernel asks for one merge at a time. If it asks again because an engine was killed, the queue finds the first merge. The
-branch of the run moves in one step, and only to a tree on which the checks passed.
+The queue of what waits is in `workflows/merge_rules.py`. The kernel asks for one merge at a time. If it asks again because an
+engine was killed, the merger finds the first merge. The branch of the run moves in one step, and only to a tree on which the
+checks passed.
 """
 
 import asyncio
@@ -48,7 +49,7 @@ def write_promoted(tree: Path, files: Mapping[str, str]) -> tuple[str, ...]:
 
 
 @dataclass
-class MergeQueue:
+class Merger:
     """Merges the workspaces of one run."""
 
     workspaces: Workspaces
@@ -187,20 +188,20 @@ class Lander:
 
     root: Path
     record: RunRecord
-    queue: MergeQueue
+    merger: Merger
 
     async def land(self, *, succeeded: bool) -> Landed | None:
         """Land the branch of the run as the user wants it. Without success, the work stays on the branch."""
-        await self.queue.finish()
+        await self.merger.finish()
         if succeeded:
             with contextlib.suppress(RalphError):
-                await asyncio.to_thread(self.queue.workspaces.remove_unused)
+                await asyncio.to_thread(self.merger.workspaces.remove_unused)
         return await asyncio.to_thread(self._land, succeeded)
 
     def _land(self, succeeded: bool) -> Landed | None:
         record, git = self.record, Git(self.root)
         if record.workspace != ".":
-            self.queue.workspaces.commit_own(f"ralph: {record.task}")
+            self.merger.workspaces.commit_own(f"ralph: {record.task}")
         else:
             repair_branch(git, record.branch)
         commit = branch_tip(git, record.branch)
