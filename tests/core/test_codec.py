@@ -10,12 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralph.core.checks import Check
+from ralph.core.checks import Check, Verdict
 from ralph.core.codec import from_plain, to_plain
 from ralph.core.entries import ENTRY_TYPES, NAMES
 from ralph.core.errors import RalphError, StateError
 from ralph.core.events import TurnStarted
+from ralph.core.signals import Signal
+from ralph.core.turns import AgentEvent
 from ralph.documents.run_record import RunRecord
+from ralph.workflows.hats.state import HatsState, Wave
 from ralph.workflows.loop.state import LoopState
 
 
@@ -139,3 +142,23 @@ def test_a_journal_of_an_earlier_version_is_read_under_its_former_names() -> Non
     assert to_plain(read) == {**started, "is_iteration": True, "messages": ["steer.yaml"]}
     assert ENTRY_TYPES["signal.taken"] is NAMES["signal.accepted"]
     assert ENTRY_TYPES["signal.heard"] is NAMES["signal.received"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "former", "now"),
+    [
+        (Verdict, {"results": [], "tree": "abc"}, {"results": [], "snapshot": "abc"}),
+        (Signal, {"name": "a", "type": "INFO", "key": "7-a"}, {"name": "a", "type": "INFO", "assigned_id": "7-a"}),
+        (AgentEvent, {"kind": "received", "tool": "hook"}, {"kind": "received", "means": "hook"}),
+        (Wave, {"hat": "builder", "jobs": []}, {"hat": "builder", "workers": []}),
+        (
+            HatsState,
+            {"objective": "x", "taken": 2, "red": {"tree": "abc", "tests": ["t"]}},
+            {"objective": "x", "events_in_turn": 2, "seen_failing": {"snapshot": "abc", "tests": ["t"]}},
+        ),
+    ],
+)
+def test_renamed_fields_are_read_under_their_former_names(
+    kind: type[Any], former: dict[str, Any], now: dict[str, Any]
+) -> None:
+    assert to_plain(from_plain(kind, former)) == {**to_plain(from_plain(kind, now)), **now}

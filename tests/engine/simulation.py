@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import pytest
 from virtual_clock import EPOCH, Endless, VirtualClock, VirtualLoop
 
-from ralph.core.checks import Check, CheckResult, CheckStatus, Red, Verdict
+from ralph.core.checks import Check, CheckResult, CheckStatus, FailingTests, Verdict
 from ralph.core.entries import Record, RunStarted
 from ralph.core.events import DocumentEdited, RunEnded, Stop
 from ralph.core.limits import Limits, Spent, Usage
@@ -283,7 +283,9 @@ class SimChecker:
     def __init__(self, sim: "Simulation") -> None:
         self._sim = sim
 
-    async def check(self, key: str, checks: Sequence[Check], workspace: str = "", red: Red | None = None) -> Verdict:
+    async def check(
+        self, key: str, checks: Sequence[Check], workspace: str = "", seen_failing: FailingTests | None = None
+    ) -> Verdict:
         await asyncio.sleep(self._sim.check_seconds)
         verdict = Verdict(tuple(self._result(check) for check in checks))
         self._sim.verdicts.append((key, verdict.passed))

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from simulation import EPOCH, Play, Simulation, later
 
-from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Finding, Red, Verdict
+from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, FailingTests, Finding, Verdict
 from ralph.core.events import ChecksEnded, Event, RunChecks, Stop, TurnEnded
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
@@ -416,7 +416,9 @@ class Anywhere:
     def __init__(self, verifier: Verifier) -> None:
         self.verifier = verifier
 
-    async def check(self, key: str, checks: Sequence[Check], workspace: str = "", red: Red | None = None) -> Verdict:
+    async def check(
+        self, key: str, checks: Sequence[Check], workspace: str = "", seen_failing: FailingTests | None = None
+    ) -> Verdict:
         return await self.verifier.run(key, checks)
 
 

@@ -266,9 +266,9 @@ class TestAskedByTests:
     NOW = "def parse(text):\n    if not text:\n        return []\n    return text.split()\n"
     TEST = "from app import parse\n\n\ndef test_empty_text_has_no_words():\n    assert parse('') == []\n"
 
-    def severities(self, *red: str, test: str = TEST) -> list[Severity]:
+    def severities(self, *failed_before: str, test: str = TEST) -> list[Severity]:
         change = FileChange("app.py", self.BEFORE, self.NOW)
-        found = scan([change], checks=["pytest"], unchanged={"tests/test_app.py": test}, red=red)
+        found = scan([change], checks=["pytest"], unchanged={"tests/test_app.py": test}, failed_before=failed_before)
         return [finding.severity for finding in found if finding.rule is Rule.VALIDATION_REMOVED]
 
     def test_a_red_test_of_the_function_explains_it(self) -> None:

@@ -168,7 +168,7 @@ def _waves() -> Iterator[Case]:
         TurnChange(number, "builder", 2, 40, 3, task=task, commit=commit)
         for number, (task, _, commit) in enumerate(parts, 2)
     )
-    given = replace(wave, wave=None, queue=queue, taken=2, changed=changed, snapshot="2e" * 20)
+    given = replace(wave, wave=None, queue=queue, events_in_turn=2, changed=changed, snapshot="2e" * 20)
     yield case("critic-gathers", ask(given, "critic", workflow), settings)
 
 

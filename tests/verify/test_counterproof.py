@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Finding, Red, Rule, Severity, Verdict
+from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, FailingTests, Finding, Rule, Severity, Verdict
 from ralph.git.snapshots import Snapshots
 from ralph.verify.changed_files import FileChange, is_judge_file
 from ralph.verify.counterproof import Counterproof, _judge_original_tests, drop_fail_fast, leaves_tree
@@ -266,12 +266,12 @@ class TestRedTests:
         assert list(seen(proof)) == ["as-before"], "no changed file has a red test"
         renamed.write({"tests/test_app.py": TEST.format("1") + "\n\ndef test_more():\n    pass\n"})
         renamed.snapshots.take("more tests")
-        proof = renamed.counterproof({"as-before": fewer, "as-red-before": result(tests=Counts(2))}, baseline)
+        proof = renamed.counterproof({"as-before": fewer, "as-failed-before": result(tests=Counts(2))}, baseline)
         assert [one.severity for one in review(proof, renamed, [])] == [Severity.WARNING]
-        copy = seen(proof)["as-red-before"]
+        copy = seen(proof)["as-failed-before"]
         assert copy["tests/test_app.py"] == BEFORE["tests/test_app.py"]
         assert "import one" in copy["tests/test_names.py"]
-        proof = renamed.counterproof({"as-before": fewer, "as-red-before": fewer}, baseline)
+        proof = renamed.counterproof({"as-before": fewer, "as-failed-before": fewer}, baseline)
         assert [one.severity for one in review(proof, renamed, [])] == [Severity.ERROR]
 
     def test_a_linter_that_failed_says_nothing_about_tests(self, tree: Tree) -> None:
@@ -300,18 +300,18 @@ class TestRedTests:
         assert len(review(tree.counterproof({"as-before": red}, red), tree, [])) == 5
 
     def test_a_test_that_was_seen_to_fail_must_pass_as_it_was_then(self, tree: Tree) -> None:
-        red = Red(tree.base, ("test_f",))
-        proof = tree.counterproof({"as-red": self.STILL})
-        (found,) = asyncio.run(proof.find_changed_since_red(red, [PYTEST]))
+        red = FailingTests(tree.base, ("test_f",))
+        proof = tree.counterproof({"as-seen-failing": self.STILL})
+        (found,) = asyncio.run(proof.find_changed_since_failure(red, [PYTEST]))
         assert found.sentence.startswith("test_f was seen to fail")
-        assert seen(proof)["as-red"]["tests/test_app.py"] == BEFORE["tests/test_app.py"]
-        (tied,) = asyncio.run(proof.find_changed_since_red(red, [Check("cd .. && make")]))
+        assert seen(proof)["as-seen-failing"]["tests/test_app.py"] == BEFORE["tests/test_app.py"]
+        (tied,) = asyncio.run(proof.find_changed_since_failure(red, [Check("cd .. && make")]))
         assert tied.severity is Severity.WARNING
 
     def test_unchanged_tests_need_no_second_run(self, tree: Tree) -> None:
         proof = tree.counterproof({})
-        red = Red(tree.snapshots.latest() or "", ("test_f",))
-        assert asyncio.run(proof.find_changed_since_red(red, [Check("cd .. && make")])) == []
+        red = FailingTests(tree.snapshots.latest() or "", ("test_f",))
+        assert asyncio.run(proof.find_changed_since_failure(red, [Check("cd .. && make")])) == []
         assert seen(proof) == {}
 
 

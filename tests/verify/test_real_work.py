@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ralph.core.checks import Check, CheckStatus, Red, Verdict, red_in
+from ralph.core.checks import Check, CheckStatus, FailingTests, Verdict, find_failing_tests
 from ralph.git.snapshots import Snapshots
 from ralph.supervisor.client import KeeperClient
 from ralph.verify.runner import CheckRunner, check_environment
@@ -50,14 +50,14 @@ def judge(root: Path, *trees: Files, rules: VerdictSettings | None = None, red: 
         runner = CheckRunner(run_dir, RUN, root, keeper, check_environment(os.environ))
         verifier = Verifier(runner, snapshots, rules or VerdictSettings())
         verdicts: list[Verdict] = []
-        seen: Red | None = None
+        seen: FailingTests | None = None
         try:
             for number, files in enumerate(trees):
                 write(root, files)
                 snapshots.take(f"tree {number}")
                 key = f"iteration-{number}" if number else "baseline"
                 verdicts.append(await verifier.run(key, [CHECK], seen))
-                seen = red_in(verdicts[-1]) if red and number == 1 else seen
+                seen = find_failing_tests(verdicts[-1]) if red and number == 1 else seen
         finally:
             await keeper.close()
         return verdicts

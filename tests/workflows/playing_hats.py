@@ -193,8 +193,10 @@ class Stage:
 
     def _given(self, work: TurnRequest) -> tuple[QueuedEvent, ...]:
         """The events that a turn is about."""
-        jobs = self.state.wave.jobs if self.state.wave and work.workspace else ()
-        of_wave = tuple(job.event for job in jobs if work.key == f"wave-{job.event.number}-{job.attempt}")
+        workers = self.state.wave.workers if self.state.wave and work.workspace else ()
+        of_wave = tuple(
+            worker.event for worker in workers if work.key == f"wave-{worker.event.number}-{worker.attempt}"
+        )
         return of_wave or self.state.events
 
     @property

@@ -330,7 +330,7 @@ class TestIntake:
         told = lines(("tasks.ready", "no id"), ("LOOP_COMPLETE", ""), ("tasks.ready", "task_id: 7"))
         changes = world.rules.accept(world.state, DocumentEdited(world.rules.user_events_path, told), world.now)
         assert [event.payload for event in changes.state.queue[1:]] == ["task_id: 7"]
-        assert changes.notices[0] == "not taken: `tasks.ready` lacks task_id in its payload"
+        assert changes.notices[0] == "event refused: `tasks.ready` lacks task_id in its payload"
         assert "`LOOP_COMPLETE`" in changes.notices[1]
 
     def test_a_flood_of_events_is_cut(self) -> None:
@@ -394,7 +394,7 @@ class TestDefaults:
 
     def test_red_counts_only_where_the_checks_fail(self) -> None:
         hats = (hat("tester", "build.start test.passes", "test.red"), hat("coder", "test.red", "LOOP_COMPLETE"))
-        topics = {"test.red": Topic(evidence=True, otherwise="test.passes", red=True)}
+        topics = {"test.red": Topic(evidence=True, otherwise="test.passes", expects_failure=True)}
 
         def agent(world: Stage, hat: str) -> Turned:
             return Turned((("test.red", "look") if hat == "tester" else ("LOOP_COMPLETE", ""),), files=1)
@@ -413,7 +413,7 @@ class TestDefaults:
 
     def test_checks_that_cannot_be_run_are_neither_red_nor_green(self) -> None:
         hats = (hat("tester", "build.start test.passes", "test.red"),)
-        topics = {"test.red": Topic(evidence=True, otherwise="test.passes", red=True)}
+        topics = {"test.red": Topic(evidence=True, otherwise="test.passes", expects_failure=True)}
         rules = stage(checks=CHECK, hats=hats, topics=topics, required=("test.red",))
         rules.works = None
         rules.play(lambda world, hat: Turned((("test.red", ""),), files=1), 2)

@@ -50,7 +50,7 @@ def verdict(
     make: bool = False,
     lint: bool = True,
     output: str = LOUD,
-    tree: str = "",
+    snapshot: str = "",
     failed: int | None = None,
     gamed: bool = False,
 ) -> Verdict:
@@ -69,7 +69,7 @@ def verdict(
         for name, passed in (("make", make), ("lint", lint))
     )
     findings = (Finding(Rule.TEST_SKIPPED, "test_a.py", 3, "test_sum is skipped."),) if gamed else ()
-    return Verdict(results, findings, tree)
+    return Verdict(results, findings, snapshot)
 
 
 def only(decision: Decision) -> Work:
@@ -324,7 +324,7 @@ class TestPrompt:
 
     def test_pivot_lists_everything_that_was_tried_until_something_moves(self) -> None:
         run = begun(on_stuck=OnStuck.CONTINUE)
-        same = verdict(tree="same")
+        same = verdict(snapshot="same")
         for number in range(1, 15):
             run.iterate(same, summary=f"try-{min(number, 13)}")
         run.turn()
@@ -456,7 +456,7 @@ class TestStuck:
     def test_new_words_on_a_tree_that_was_judged_before_are_noise(self) -> None:
         run = begun()
         for number in range(5):
-            run.iterate(verdict(output=f"error: {'abcde'[number]}", tree="t"))
+            run.iterate(verdict(output=f"error: {'abcde'[number]}", snapshot="t"))
         assert run.state.outcome is Outcome.STUCK
 
     def test_gamed_checks_do_not_set_the_lowest_count(self) -> None:
@@ -469,9 +469,9 @@ class TestStuck:
     def test_a_check_without_a_word_stands_still_only_where_the_tree_does(self) -> None:
         moving, still, unknown = begun(), begun(), begun()
         for number in range(5):
-            moving.iterate(verdict(output="", tree=f"t{number}"))
-            still.iterate(verdict(output="", tree="t"))
-            unknown.iterate(verdict(output="", tree=""))
+            moving.iterate(verdict(output="", snapshot=f"t{number}"))
+            still.iterate(verdict(output="", snapshot="t"))
+            unknown.iterate(verdict(output="", snapshot=""))
         assert (moving.state.outcome, still.state.outcome, unknown.state.outcome) == (None, Outcome.STUCK, None)
 
     def test_a_resume_begins_anew_with_what_the_person_says(self) -> None:

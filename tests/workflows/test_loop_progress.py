@@ -11,7 +11,7 @@ from ralph.workflows.loop.progress import LoopProgress
 def verdict(count: float | None, digest: str, tree: str) -> Verdict:
     failures = FailureSet(count, digest)
     result = CheckResult("`ruff check` passes", CheckStatus.FAILED, 0.1, code=1, failures=failures)
-    return Verdict((result,), tree=tree)
+    return Verdict((result,), snapshot=tree)
 
 
 def play(counts: list[float | None], digests: list[str], trees: list[str] | None = None) -> list[int]:
@@ -67,7 +67,7 @@ def test_more_passed_tests_than_ever_are_progress() -> None:
             tests=checks.Counts(passed=passed, failed=1),
             failures=FailureSet(1, "the same"),
         )
-        progress = progress.after(Verdict((result,), tree=f"tree {number}"), number)
+        progress = progress.after(Verdict((result,), snapshot=f"tree {number}"), number)
         stalled.append(progress.stalled)
     assert stalled == [0, 0, 0, 1, 2, 0, 1, 2, 3]
 
@@ -159,7 +159,7 @@ def test_progress_is_read_from_what_a_check_prints(outputs: list[str], stuck: li
     for number, output in enumerate(outputs):
         failures = read_failure_set(Check("python3 r.py"), output, None, None)
         result = CheckResult("`python3 r.py` passes", CheckStatus.FAILED, 0.1, code=1, failures=failures)
-        progress = progress.after(Verdict((result,), tree=f"tree {number}"), number)
+        progress = progress.after(Verdict((result,), snapshot=f"tree {number}"), number)
         if progress.is_stuck:
             found.append(number)
     assert found == stuck
@@ -170,7 +170,7 @@ def test_a_number_that_moves_while_nothing_changes_is_no_progress() -> None:
     for number in range(4):
         failures = read_failure_set(Check("x"), f"{9 - number} words left\n", None, None)
         result = CheckResult("`x` passes", CheckStatus.FAILED, 0.1, code=1, failures=failures)
-        progress = progress.after(Verdict((result,), tree="the same"), number)
+        progress = progress.after(Verdict((result,), snapshot="the same"), number)
     assert progress.is_stuck
 
 
@@ -182,5 +182,5 @@ def test_a_number_that_differed_before_the_first_turn_is_no_progress() -> None:
     for number in range(4):
         failures = mark_unstable_figures(read(1), read(2)) if number == 0 else read(number * 10)
         result = CheckResult("`x` passes", CheckStatus.FAILED, 0.1, code=1, failures=failures)
-        progress = progress.after(Verdict((result,), tree=f"tree {number}"), number)
+        progress = progress.after(Verdict((result,), snapshot=f"tree {number}"), number)
     assert progress.is_stuck

@@ -72,7 +72,7 @@ def test_who_ends_while_another_cancels_is_accounted_for() -> None:
     assert world.state.outcome is Outcome.ABORTED
     world.tell(RunEnded(Outcome.ABORTED, "cancelled", Spent(), Limits()))
     again = world.rules.load(world.documents)
-    assert again.wave and [job.step for job in again.wave.jobs] == ["turn", "merge", "turn", "turn"]
+    assert again.wave and [job.step for job in again.wave.workers] == ["turn", "merge", "turn", "turn"]
 
 
 def test_one_event_alone_needs_no_wave() -> None:
@@ -224,7 +224,7 @@ def test_random_waves_lose_and_repeat_nothing(seed: int) -> None:
 
         stop = world.play(any_agent, most=50)
         waiting = [event.number for event in (*world.state.queue, *world.state.claims)]
-        waiting += [job.event.number for job in world.state.wave.jobs] if world.state.wave else []
+        waiting += [job.event.number for job in world.state.wave.workers] if world.state.wave else []
         assert len(waiting) == len(set(waiting)), "an event waits twice"
         promised = world.topics.count("LOOP_COMPLETE")
         failed = len(rows(world, "wave.worker.failed"))

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 
+from ralph.core.codec import former_name
+
 
 class Severity(StrEnum):
     """How much a finding weighs: an error keeps the work from being done, a warning is only reported."""
@@ -257,8 +259,8 @@ class Verdict:
     results: tuple[CheckResult, ...]
     findings: tuple[Finding, ...] = ()
     """What the guards found in the work. If checks fail, these are only warnings."""
-    tree: str = ""
-    """The snapshot that was judged."""
+    snapshot: str = field(default="", metadata=former_name("tree"))
+    """The snapshot that was judged; empty if there are no snapshots."""
 
     @property
     def passed(self) -> bool:
@@ -288,19 +290,19 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Red:
-    """The tests that were seen to fail, as they had to, and the tree where they did: they must pass as they were there."""
+class FailingTests:
+    """Tests that were seen to fail, as they had to, and the snapshot in which they did. They must pass as they were then."""
 
-    tree: str
+    snapshot: str = field(metadata=former_name("tree"))
     tests: tuple[str, ...]
 
 
-def red_in(verdict: Verdict) -> Red | None:
-    """What was seen to fail; None if the output named no tests, or no snapshot has the tree."""
+def find_failing_tests(verdict: Verdict) -> FailingTests | None:
+    """The tests that fail; None if the output names no tests, or if there is no snapshot."""
     tests: list[str] = []
     for result in verdict.failed:
         tests += result.failing
-    return Red(verdict.tree, tuple(tests)) if tests and verdict.tree else None
+    return FailingTests(verdict.snapshot, tuple(tests)) if tests and verdict.snapshot else None
 
 
 def mean(numbers: Sequence[float]) -> float:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from ralph.core.checks import Check, Red, Verdict
+from ralph.core.checks import Check, FailingTests, Verdict
 from ralph.core.codec import former_name
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
@@ -23,7 +23,7 @@ class RunChecks:
     checks: tuple[Check, ...]
     workspace: str = ""
     """The workspace whose tree is meant; empty for the run's own."""
-    red: Red | None = None
+    seen_failing: FailingTests | None = None
     """What was seen to fail before, and has to pass unchanged."""
 
 

@@ -394,7 +394,7 @@ class Jobs:
     async def _run_checks(self, work: RunChecks) -> ChecksEnded:
         self._journal(ChecksStarted(work.key, tuple(check.title for check in work.checks)))
         with self.activity.working():
-            verdict = await self.ports.checker.check(work.key, work.checks, work.workspace, work.red)
+            verdict = await self.ports.checker.check(work.key, work.checks, work.workspace, work.seen_failing)
             if not self.ledger.turns:
                 self.snapshot(CHECKED)
         return ChecksEnded(work.key, verdict)

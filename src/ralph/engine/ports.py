@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from ralph.core.checks import Check, HistoryChange, Red, Verdict
+from ralph.core.checks import Check, FailingTests, HistoryChange, Verdict
 from ralph.core.entries import Entry, Record
 from ralph.core.events import (
     Changes,
@@ -68,8 +68,10 @@ class TurnsPort(Protocol):
 class CheckerPort(Protocol):
     """Runs checks."""
 
-    async def check(self, key: str, checks: Sequence[Check], workspace: str = "", red: Red | None = None) -> Verdict:
-        """Run all checks on the tree of a workspace as it is; what was seen to be red must be green unchanged."""
+    async def check(
+        self, key: str, checks: Sequence[Check], workspace: str = "", seen_failing: FailingTests | None = None
+    ) -> Verdict:
+        """Run all checks on the tree of a workspace as it is; tests in `seen_failing` must pass unchanged."""
 
 
 class SnapshotsPort(Protocol):

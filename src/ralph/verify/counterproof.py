@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 
-from ralph.core.checks import Check, CheckResult, CheckStatus, Finding, Red, Rule, Severity, Verdict
+from ralph.core.checks import Check, CheckResult, CheckStatus, FailingTests, Finding, Rule, Severity, Verdict
 from ralph.core.text import count
 from ralph.git.snapshots import Snapshots
 from ralph.verify.changed_files import is_build_code, is_collected, is_judge_file, is_test_path
@@ -105,30 +105,32 @@ class Counterproof:
         failed_before: Mapping[str, CheckResult],
         checks: Sequence[Check],
     ) -> list[Finding]:
-        """The findings about original tests that cannot run; warnings if all that were red pass as they were.
+        """The findings about original tests that cannot run; warnings if all that failed before pass as they were.
 
-        A renamed function keeps other tests from running in their original form. Only the files with red tests count then.
+        A renamed function keeps other tests from running in their original form. Then only files with tests that failed count.
         """
-        red = [test for result in failed_before.values() for test in result.failing]
-        if not red:
+        failed_tests = [test for result in failed_before.values() for test in result.failing]
+        if not failed_tests:
             return list(unproven)
         changed = [change for change in changes if is_test_path(change.path)]
-        back = {change.path for change in changed if not is_collected(change.path) or _names_test(change.old, red)}
-        verdict = await self._run_with(back, self.base, "as-red-before", checks) if back else None
+        back = {
+            change.path for change in changed if not is_collected(change.path) or _names_test(change.old, failed_tests)
+        }
+        verdict = await self._run_with(back, self.base, "as-failed-before", checks) if back else None
         if verdict is not None and verdict.failed:
             return list(unproven)
         return [replace(finding, severity=Severity.WARNING) for finding in unproven]
 
-    async def find_changed_since_red(self, red: Red, checks: Sequence[Check]) -> list[Finding]:
+    async def find_changed_since_failure(self, seen_failing: FailingTests, checks: Sequence[Check]) -> list[Finding]:
         """Tests that were seen to fail, were changed since, and still fail as they were."""
-        latest = self.snapshots.latest() or red.tree
-        changed = self.snapshots.read_changed(red.tree, latest)
+        latest = self.snapshots.latest() or seen_failing.snapshot
+        changed = self.snapshots.read_changed(seen_failing.snapshot, latest)
         back = {path for path in changed if is_test_path(path) and not self.may_change(path)}
         if back and (tied := self._find_tied_to_place(checks)):
             return tied
-        verdict = await self._run_with(back, red.tree, "as-red", checks) if back else None
+        verdict = await self._run_with(back, seen_failing.snapshot, "as-seen-failing", checks) if back else None
         failing = [test for result in verdict.failed for test in result.failing] if verdict else []
-        return _report_still_red(failing, red.tests, "was seen to fail")
+        return _report_still_failing(failing, seen_failing.tests, "was seen to fail")
 
     async def require_go_tests(self, verdict: Verdict, checks: Sequence[Check]) -> Verdict:
         """Run passing Go tests once more with `-v`: only then does Go say which tests ran.
@@ -334,7 +336,7 @@ def _judge_original_tests(verdict: Verdict, failed_before: Mapping[str, CheckRes
 
 
 def _judge_original(result: CheckResult, before: CheckResult) -> list[Finding]:
-    still = _report_still_red(result.failing, before.failing, "failed before the run")
+    still = _report_still_failing(result.failing, before.failing, "failed before the run")
     if still:
         return still
     ran_as_many = _ran_as_many(result, before)
@@ -377,9 +379,9 @@ def _report_unproven(result: CheckResult, before: CheckResult) -> Finding:
     return Finding(Rule.VERIFIER_EDITED, result.title, 0, sentence)
 
 
-def _report_still_red(failing: Sequence[str], red: Collection[str], when: str) -> list[Finding]:
+def _report_still_failing(failing: Sequence[str], before: Collection[str], when: str) -> list[Finding]:
     """An error for every test that failed and still does as it was."""
-    still = [test for test in failing if test in red]
+    still = [test for test in failing if test in before]
     sentence = "{} {}, and its original version still fails: the work must pass it unchanged. Or was the test wrong?"
     return [Finding(Rule.VERIFIER_EDITED, test, 0, sentence.format(test, when)) for test in still[:MAX_NAMED]]
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from ralph.core.checks import Check, CheckResult, CheckStatus, Finding, Red, Rule, Severity, Verdict
+from ralph.core.checks import Check, CheckResult, CheckStatus, FailingTests, Finding, Rule, Severity, Verdict
 from ralph.core.ids import BASELINE, WorkKey
 from ralph.core.text import count
 from ralph.git.history import UserRefs
@@ -83,12 +83,12 @@ class Verifier:
         if self.snapshots:
             self._work = TreeComparison(self.snapshots, self.runner, self.rejected_trees)
 
-    async def run(self, key: str, checks: Sequence[Check], red: Red | None = None) -> Verdict:
-        """Judge the tree as it is now. Tests that were seen red must pass as they were then."""
+    async def run(self, key: str, checks: Sequence[Check], seen_failing: FailingTests | None = None) -> Verdict:
+        """Judge the tree as it is now. Tests in `seen_failing` must pass as they were then."""
         is_baseline = WorkKey.parse(key) == BASELINE
         tree = (self.snapshots.latest() or "") if self.snapshots else ""
         results = await self._run_checks(key, checks, tree)
-        verdict = Verdict(tuple(self._require_tests(result) for result in results), tree=tree)
+        verdict = Verdict(tuple(self._require_tests(result) for result in results), snapshot=tree)
         if is_baseline:
             verdict = await self._complete_baseline(verdict, checks)
             self.baseline = verdict
@@ -97,7 +97,7 @@ class Verifier:
         # Before the first turn there is no work yet, unless an earlier run left some.
         is_begun = not is_baseline or (self._work is not None and self._work.earlier is not None)
         if verdict.passed and is_begun:
-            verdict = await self.judge_work(verdict, checks, red, is_baseline=is_baseline)
+            verdict = await self.judge_work(verdict, checks, seen_failing, is_baseline=is_baseline)
         elif is_begun:
             verdict = await self._warn_early(verdict, checks)
         self.last = verdict
@@ -161,7 +161,7 @@ class Verifier:
         """Run all checks, and those in doubt again."""
         first = await self.runner.run(key, checks)
         known: dict[str, CheckResult] = {}
-        if self.last is not None and tree and self.last.tree == tree:
+        if self.last is not None and tree and self.last.snapshot == tree:
             known = {result.title: result for result in self.last.results}
         return [
             await self._confirm(key, check, result, known.get(check.title))
@@ -201,7 +201,7 @@ class Verifier:
         return replace(result, status=CheckStatus.COULD_NOT_RUN, reason=reason)
 
     async def judge_work(
-        self, verdict: Verdict, checks: Sequence[Check], red: Red | None, *, is_baseline: bool
+        self, verdict: Verdict, checks: Sequence[Check], seen_failing: FailingTests | None, *, is_baseline: bool
     ) -> Verdict:
         """The verdict with what the guards found, without what the counter-proof rebuts."""
         changes = await asyncio.to_thread(self._work.find_changes) if self._work else []
@@ -218,8 +218,8 @@ class Verifier:
         named = self._work.name_earlier_run(verdict.gamed) if is_baseline else None
         if named:
             verdict = replace(verdict, findings=(*verdict.findings, named))
-        if red and verdict.passed and not self._may_change_tests:
-            since = await counterproof.find_changed_since_red(red, checks)
+        if seen_failing and verdict.passed and not self._may_change_tests:
+            since = await counterproof.find_changed_since_failure(seen_failing, checks)
             verdict = replace(verdict, findings=(*verdict.findings, *since))
         self._work.record(verdict, self._before)
         return verdict
@@ -232,9 +232,11 @@ class Verifier:
             return [*found, *find_fewer_tests(self._before, verdict, changes), *history]
         commands = [check.command for check in checks if check.command]
         texts = [change for change in changes if (change.old, change.new) != (None, None)]
-        red = [test for result in (self._before.failed if self._before else ()) for test in result.failing]
+        failed_before = [test for result in (self._before.failed if self._before else ()) for test in result.failing]
         unchanged = self._work.read_unchanged(changes)
-        scanned = scan(texts, checks=commands, unchanged=unchanged, red=() if verdict.failed else red)
+        scanned = scan(
+            texts, checks=commands, unchanged=unchanged, failed_before=() if verdict.failed else failed_before
+        )
         found += _raise_for_coverage(scanned, checks)
         if not any(finding.rule in _SAY_WHY_FEWER_RUN for finding in found):
             found += find_fewer_tests(self._before, verdict, changes)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ralph.core.checks import Check, CheckResult, CheckStatus, Red, Verdict
+from ralph.core.checks import Check, CheckResult, CheckStatus, FailingTests, Verdict
 from ralph.core.ids import READ_ONLY_PREFIX
 from ralph.core.turns import AgentEvent, Change, Turn, TurnEnd, TurnRequest, TurnResult
 from ralph.documents.run_record import RunRecord
@@ -137,17 +137,19 @@ class Workspaces:
         """Leave a message for the agent of a turn."""
         await self.turns.send_message(turn, name, text)
 
-    async def check(self, key: str, checks: Sequence[Check], workspace: str = "", red: Red | None = None) -> Verdict:
+    async def check(
+        self, key: str, checks: Sequence[Check], workspace: str = "", seen_failing: FailingTests | None = None
+    ) -> Verdict:
         """Run checks in a workspace."""
         if not workspace or not self.has_worktrees:
             await self._set_up_own()
-            return await self.verifier.run(key, checks, red)
+            return await self.verifier.run(key, checks, seen_failing)
         try:
             worktree = await self.open(workspace)
         except SetupError as error:
             failed = CheckResult("the setup commands pass", CheckStatus.FAILED, 0.0, reason=error.what)
             return Verdict((failed,))
-        verdict = await worktree.verifier.run(key, checks, red)
+        verdict = await worktree.verifier.run(key, checks, seen_failing)
         # Worktrees that are made later are compared with it.
         self.verifier.baseline = self.verifier.baseline or worktree.verifier.baseline
         return verdict

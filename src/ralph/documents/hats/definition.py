@@ -59,7 +59,7 @@ class Topic:
     """Whether it counts only if the checks of the run pass."""
     otherwise: str = ""
     """The topic that is published instead if they fail."""
-    red: bool = False
+    expects_failure: bool = False
     """Whether it counts only if the checks fail: a test for what is missing must fail first."""
 
 

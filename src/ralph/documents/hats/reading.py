@@ -269,7 +269,7 @@ def _build_topics(preset: Preset, *, checks: bool) -> dict[str, Topic]:
             requires=keys.requires,
             evidence=checks and needs_evidence,
             otherwise=keys.otherwise or _EVIDENCE.get(name, ""),
-            red=keys.evidence == "fails",
+            expects_failure=keys.evidence == "fails",
         )
     for name, otherwise in _EVIDENCE.items():
         topics.setdefault(name, Topic(evidence=checks, otherwise=otherwise))

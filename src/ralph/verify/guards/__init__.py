@@ -23,9 +23,9 @@ def scan(
     *,
     checks: Sequence[str] = (),
     unchanged: Mapping[str, str] | None = None,
-    red: Sequence[str] = (),
+    failed_before: Sequence[str] = (),
 ) -> list[Finding]:
-    """Find work that gamed the checks. Errors come first. `red` are tests that failed before the run and pass now."""
+    """Find work that gamed the checks. Errors come first. `failed_before` are tests that failed before the run and pass now."""
     files = tuple(change for change in changes if change.old != change.new or change.renamed_from)
     if not files:
         return []
@@ -33,7 +33,7 @@ def scan(
     from ralph.verify.guards.comparison import Comparison
 
     same = {change.path: change.new for change in changes if change.new is not None and change.old == change.new}
-    work = Comparison(files, tuple(checks), {**same, **(unchanged or {})}, tuple(red))
+    work = Comparison(files, tuple(checks), {**same, **(unchanged or {})}, tuple(failed_before))
     found = dict.fromkeys(finding for rule in _import_rules() for finding in rule(work))
     return sorted(found, key=lambda f: (f.severity is not Severity.ERROR, f.path, f.line, f.rule))
 

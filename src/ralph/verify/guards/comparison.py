@@ -39,7 +39,7 @@ class Comparison:
     checks: tuple[str, ...] = ()
     unchanged: Mapping[str, str] = field(default_factory=dict)
     """Files that did not change and help to judge: tests, scripts that the checks call."""
-    red: tuple[str, ...] = ()
+    failed_before: tuple[str, ...] = ()
     """The names of tests that failed before the run and pass now."""
 
     @cached_property
@@ -117,7 +117,7 @@ class Comparison:
         tests = [
             unit for source in self.unchanged_tests for unit in source.units if unit.is_test and len(unit.name) > 3
         ]
-        return [unit for unit in tests if any(unit.name in name for name in self.red)]
+        return [unit for unit in tests if any(unit.name in name for name in self.failed_before)]
 
     def _is_opaque(self, command: str) -> bool:
         """Whether it is not known what a command runs."""

@@ -154,11 +154,11 @@ def _describe_checks(settings: HatsSettings, checks: Sequence[Check]) -> str:
     if not checks:
         return ""
     claims = {topic: rule for topic, rule in settings.topics.items() if rule.evidence and settings.owners(topic)}
-    green = [topic for topic, rule in claims.items() if not rule.red]
-    red = [topic for topic, rule in claims.items() if rule.red]
-    rules = f"{_list_topics((*green, settings.completion))} only if they pass"
-    if red:
-        rules += f", {_list_topics(red)} only if they fail"
+    need_success = [topic for topic, rule in claims.items() if not rule.expects_failure]
+    need_failure = [topic for topic, rule in claims.items() if rule.expects_failure]
+    rules = f"{_list_topics((*need_success, settings.completion))} only if they pass"
+    if need_failure:
+        rules += f", {_list_topics(need_failure)} only if they fail"
     lines = [f"The engine runs these itself. It accepts {rules}. You may run them, too."]
     return "\n".join([*lines, *(f"- {check.title}" for check in checks)])
 
@@ -218,7 +218,7 @@ def _describe_topic(settings: HatsSettings, topic: str) -> str:
     if rule and rule.requires:
         facts.append(f"its payload must have {', '.join(rule.requires)}")
     if rule and rule.evidence:
-        facts.append(f"the engine runs the checks first{', and they must fail' if rule.red else ''}")
+        facts.append(f"the engine runs the checks first{', and they must fail' if rule.expects_failure else ''}")
     receiver = settings.hat(settings.receiver_of(topic))
     if topic == settings.completion:
         facts.append("all is done; the engine verifies it")

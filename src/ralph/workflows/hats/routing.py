@@ -89,14 +89,14 @@ class HatsContext:
         rule = self.settings.topics.get(topic)
         return bool(rule and rule.evidence and self.checks)
 
-    def claims_green(self, topic: str) -> bool:
+    def claims_success(self, topic: str) -> bool:
         """Whether events of a topic claim that the checks pass."""
-        return self.needs_evidence(topic) and not self.is_red(topic)
+        return self.needs_evidence(topic) and not self.expects_failure(topic)
 
-    def is_red(self, topic: str) -> bool:
+    def expects_failure(self, topic: str) -> bool:
         """Whether events of a topic claim that the checks fail."""
         rule = self.settings.topics.get(topic)
-        return bool(rule and rule.red)
+        return bool(rule and rule.expects_failure)
 
     def request(self, state: HatsState, id: str, key: str, now: float, wall: float | None = None) -> TurnRequest:
         """A turn of a hat for the first events of the queue."""
@@ -252,7 +252,7 @@ def join_payloads(events: tuple[QueuedEvent, ...]) -> str:
 
 def refuse_completion(context: HatsContext, state: HatsState, reasons: list[str]) -> HatsState:
     """Give the hat that published the completion its events again, or ask the coordinator."""
-    events, state = state.events, replace(state, queue=state.queue[state.taken :])
+    events, state = state.events, replace(state, queue=state.queue[state.events_in_turn :])
     promise = f"`{context.settings.completion}`"
     # The coordinator's prompt lists the gates as they are when it has its turn.
     message = (

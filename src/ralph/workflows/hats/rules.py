@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import assert_never
 
-from ralph.core.checks import Verdict, red_in
+from ralph.core.checks import Verdict, find_failing_tests
 from ralph.core.events import (
     Changes,
     ChecksEnded,
@@ -109,9 +109,11 @@ class Hats(HatsContext):
                 key = str(WorkKey(WorkKind.CHECKPOINT, number=number))
                 return Do((Commit(key, number, state.snapshot, message),))
             case HatsPhase.VERIFY:
-                red = None if any(self.is_red(claim.topic) for claim in state.claims) else state.red
+                seen_failing = (
+                    None if any(self.expects_failure(claim.topic) for claim in state.claims) else state.seen_failing
+                )
                 key = str(WorkKey(WorkKind.CLAIM, number=state.iteration - 1))
-                return Do((RunChecks(key, self.checks, red=red),))
+                return Do((RunChecks(key, self.checks, seen_failing=seen_failing),))
             case HatsPhase.REST:
                 return Do(())
             case HatsPhase.DONE:
@@ -218,12 +220,12 @@ def _wave_notices(before: HatsState, after: HatsState) -> tuple[str, ...]:
     """A notice for the user about each worker of a wave that failed or whose events were refused."""
     if not (before.wave and after.wave):
         return ()
-    known = {job.event.number: (*job.notes, job.failed) for job in before.wave.jobs}
+    known = {worker.event.number: (*worker.notes, worker.failed) for worker in before.wave.workers}
     return tuple(
-        f"{after.wave.hat}, `{job.event.topic}` {job.event.number}: {note}"
-        for job in after.wave.jobs
-        for note in (*job.notes, job.failed)
-        if note and note not in known[job.event.number]
+        f"{after.wave.hat}, `{worker.event.topic}` {worker.event.number}: {note}"
+        for worker in after.wave.workers
+        for note in (*worker.notes, worker.failed)
+        if note and note not in known[worker.event.number]
     )
 
 
@@ -262,9 +264,8 @@ def accept_user_events(context: HatsContext, state: HatsState, text: str) -> tup
     turn_events = read_events(context.settings, USER, complete_lines[state.user_events_read :], "")
     for new_event in turn_events.events:
         state = publish(context, state, new_event, USER)
-    return replace(state, user_events_read=len(complete_lines)), tuple(
-        f"not taken: {why}" for why in turn_events.refused
-    )
+    refused = tuple(f"event refused: {why}" for why in turn_events.refused)
+    return replace(state, user_events_read=len(complete_lines)), refused
 
 
 def _retry_or_fail(context: HatsContext, state: HatsState, ended: TurnEnded, now: float) -> HatsState:
@@ -281,7 +282,7 @@ def _retry_or_fail(context: HatsContext, state: HatsState, ended: TurnEnded, now
 def _queue_events(context: HatsContext, state: HatsState, hat: Hat | None, turn_events: TurnEvents) -> HatsState:
     """Add the events of a turn to the queue. Events that need evidence wait for the checks, completion also for the gates."""
     source = hat.id if hat else COORDINATOR
-    events, state = state.events, replace(state, queue=state.queue[state.taken :])
+    events, state = state.events, replace(state, queue=state.queue[state.events_in_turn :])
     if turn_events.events or turn_events.completes:
         state = state.with_own_event_of(source)
     for new_event in turn_events.events:
@@ -299,7 +300,7 @@ def _queue_events(context: HatsContext, state: HatsState, hat: Hat | None, turn_
             return refuse_completion(context, state, reasons)
         state = publish(context, state, turn_events.completes, source, claim=True)
         return state if context.checks else _complete_run(context, state)
-    state = replace(state, taken=1)
+    state = replace(state, events_in_turn=1)
     if turn_events.events:
         # Another hat has the next turn, so the notes name the hat whose events were refused.
         return replace(
@@ -325,10 +326,13 @@ def accept_checks(context: HatsContext, state: HatsState, verdict: Verdict, now:
     for claim in (c for c in claims if c.topic != completion):
         rule = context.settings.topics[claim.topic]
         if _is_confirmed(rule, verdict):
-            state = replace(grant_claim(context, state, claim), red=red_in(verdict) if rule.red else None)
+            state = replace(
+                grant_claim(context, state, claim),
+                seen_failing=find_failing_tests(verdict) if rule.expects_failure else None,
+            )
             continue
         result_text = f"The engine ran the checks, and they do not pass:\n{failures}"
-        if rule.red and verdict.passed:
+        if rule.expects_failure and verdict.passed:
             result_text = "The checks pass. Write a test that fails first."
         payload = f"{claim.payload}\n\n{result_text}".strip()
         answer = NewEvent(rule.otherwise or RESUME, payload)
@@ -353,19 +357,19 @@ def accept_checks(context: HatsContext, state: HatsState, verdict: Verdict, now:
 
 def _is_confirmed(rule: Topic, verdict: Verdict) -> bool:
     """Whether the result of the checks is the one that a topic claims: that they pass, or that they fail."""
-    return verdict.passed if not rule.red else bool(verdict.failed) and not verdict.unrunnable
+    return verdict.passed if not rule.expects_failure else bool(verdict.failed) and not verdict.unrunnable
 
 
 def _complete_run(context: HatsContext, state: HatsState) -> HatsState:
     """End the run with success; a persistent run rests until there is more to do."""
     completion = context.settings.completion
     if context.settings.persistent:
-        queue = state.queue[state.taken :]
+        queue = state.queue[state.events_in_turn :]
         # The next piece of work needs the required events again.
         gates: Mapping[str, Gate] = {}
         for event in queue:
             gates = gates_after(context, gates, event)
-        state = replace(state, queue=queue, taken=1, claims=(), gates=gates, refusals=0, unchanged_turns=0)
+        state = replace(state, queue=queue, events_in_turn=1, claims=(), gates=gates, refusals=0, unchanged_turns=0)
         return state if state.queue else _commit_if_due(context, replace(state, phase=HatsPhase.REST), always=True)
     publisher = next((claim.source for claim in state.claims if claim.topic == completion), COORDINATOR)
     checked = "all checks pass" if context.checks else "no checks were given, so the engine verified nothing"
@@ -433,7 +437,7 @@ def _reorder_for_gathering(context: HatsContext, state: HatsState) -> HatsState:
     if receiver in gathering:
         next_events = [e for e in state.queue if receivers[e.number] == receiver and e.wave == first.wave]
     rest = [event for event in state.queue if event not in next_events]
-    return replace(state, queue=(*next_events, *rest), taken=len(next_events))
+    return replace(state, queue=(*next_events, *rest), events_in_turn=len(next_events))
 
 
 def _skip_exhausted(context: HatsContext, state: HatsState) -> HatsState:
@@ -444,5 +448,5 @@ def _skip_exhausted(context: HatsContext, state: HatsState) -> HatsState:
         state = replace(state, exhausted=(*state.exhausted, hat.id))
         message = f"{hat.id} has had its {hat.max_activations} turns; `{state.event.topic}` goes to another hat"
         state = publish(context, state, NewEvent(f"{hat.id}.exhausted", message), COORDINATOR, default=True)
-        state = _reorder_for_gathering(context, replace(state, taken=1))
+        state = _reorder_for_gathering(context, replace(state, events_in_turn=1))
     return state

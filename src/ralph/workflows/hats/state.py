@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from ralph.core.checks import Red
+from ralph.core.checks import FailingTests
 from ralph.core.codec import dump, former_name, from_plain, read_json, to_plain
 from ralph.core.errors import StateError
 from ralph.core.events import RunEnded, TurnEnded
@@ -110,7 +110,8 @@ class WaveWorker:
     """Why it failed; empty if it did not."""
     commit: str = ""
     """The commit that merged its work."""
-    tries: int = 0
+    failed_turns: int = field(default=0, metadata=former_name("tries"))
+    """How many turns it had, if all of them failed."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class Wave:
     """Events that one hat takes side by side, each in a workspace of its own."""
 
     hat: str
-    jobs: tuple[WaveWorker, ...]
+    workers: tuple[WaveWorker, ...] = field(metadata=former_name("jobs"))
     merging: Queue = field(default_factory=Queue)
     deadline: float = 0.0
     """The time after which workers that have not started are given up; 0 for never."""
@@ -130,12 +131,12 @@ class Wave:
     @property
     def number(self) -> int:
         """The number of its first event."""
-        return self.jobs[0].event.number
+        return self.workers[0].event.number
 
     @property
     def is_over(self) -> bool:
         """Whether all its workers have ended."""
-        return all(job.step is HatStep.DONE for job in self.jobs)
+        return all(worker.step is HatStep.DONE for worker in self.workers)
 
 
 @dataclass(frozen=True)
@@ -169,14 +170,14 @@ class HatsState:
     """The number of events so far."""
     queue: tuple[QueuedEvent, ...] = ()
     """The events that wait for a turn, oldest first. The first one is under way."""
-    taken: int = 1
+    events_in_turn: int = field(default=1, metadata=former_name("taken"))
     """How many of the first events the turn under way handles; a hat that gathers handles several."""
     wave: Wave | None = None
     """The wave under way. Its events are not in the queue any more."""
     claims: tuple[QueuedEvent, ...] = ()
     """Events that wait for the checks to confirm them."""
-    red: Red | None = None
-    """The checks that failed as a hat claimed, until they pass."""
+    seen_failing: FailingTests | None = field(default=None, metadata=former_name("red"))
+    """The tests that failed as a hat claimed, until they pass."""
     gates: Mapping[str, Gate] = field(default_factory=dict)
     """The gate of each required topic."""
     changed: tuple[TurnChange, ...] = ()
@@ -232,7 +233,7 @@ class HatsState:
     @property
     def events(self) -> tuple[QueuedEvent, ...]:
         """All events under way: one, or several for a hat that gathers."""
-        return self.queue[: self.taken]
+        return self.queue[: self.events_in_turn]
 
     @property
     def rests(self) -> bool:

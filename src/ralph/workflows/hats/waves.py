@@ -36,9 +36,9 @@ def form_wave(context: HatsContext, state: HatsState, now: float) -> HatsState |
     if len(events) < 2:
         return None
     first = events[0].wave or events[0].number
-    jobs = tuple(WaveWorker(replace(event, wave=event.wave or first), notes=state.notes) for event in events)
+    workers = tuple(WaveWorker(replace(event, wave=event.wave or first), notes=state.notes) for event in events)
     seconds = _wave_seconds(context, hat)
-    wave = Wave(hat.id, jobs, deadline=now + seconds if seconds else 0.0)
+    wave = Wave(hat.id, workers, deadline=now + seconds if seconds else 0.0)
     state = state.with_task_trees(task_id(event.payload) for event in events)
     return replace(state, phase=HatsPhase.WAVE, wave=wave, queue=tuple(e for e in state.queue if e not in events))
 
@@ -47,12 +47,14 @@ def wave_work(context: HatsContext, state: HatsState, now: float) -> tuple[Work,
     """The work of a wave: merges, resolvers, and as many turns as the hat may have at once."""
     wave, hat = _wave_and_hat(context, state)
     claiming = {
-        _task(wave, job) for job in wave.jobs if any(context.claims_green(new_event.topic) for new_event in job.said)
+        _task(wave, worker)
+        for worker in wave.workers
+        if any(context.claims_success(new_event.topic) for new_event in worker.said)
     }
     merges = wave.merging.list_work(lambda task: context.checks if task in claiming else (), context.resolver)
     if now < state.not_before:
         return merges
-    return *merges, *(_wave_turn(context, state, wave, hat, job, now) for job in _jobs_to_run(wave, hat))
+    return *merges, *(_wave_turn(context, state, wave, hat, worker, now) for worker in _workers_to_start(wave, hat))
 
 
 def accept_in_wave(context: HatsContext, state: HatsState, event: Event, now: float) -> HatsState:
@@ -76,75 +78,86 @@ def suspend_wave(wave: Wave, now: float) -> Wave:
 
 
 def _wave_turn(
-    context: HatsContext, state: HatsState, wave: Wave, hat: Hat, job: WaveWorker, now: float
+    context: HatsContext, state: HatsState, wave: Wave, hat: Hat, worker: WaveWorker, now: float
 ) -> TurnRequest:
-    others = [one.event for one in wave.jobs if one is not job]
+    others = [one.event for one in wave.workers if one is not worker]
     listed = "; ".join(_name_event(event) for event in others[:_MAX_LISTED])
     more = f"; and {len(others) - _MAX_LISTED} more" if len(others) > _MAX_LISTED else ""
     parallel_note = (
         f"At the same time, your hat works on other events, each in its own copy of the tree: {listed}{more}."
         " Do only what your event asks for. All work is merged at the end."
     )
-    job_state = replace(state, queue=(job.event,), taken=1, notes=(*job.notes, parallel_note))
+    worker_state = replace(state, queue=(worker.event,), events_in_turn=1, notes=(*worker.notes, parallel_note))
     left = max(_MIN_SECONDS, wave.deadline - now) if wave.deadline else wave.seconds_left
-    request = context.request(job_state, hat.id, str(_key(job)), now, min(filter(None, (left, hat.wall)), default=None))
-    return replace(request, task=_task(wave, job), workspace=_workspace(wave, job))
+    request = context.request(
+        worker_state, hat.id, str(_key(worker)), now, min(filter(None, (left, hat.wall)), default=None)
+    )
+    return replace(request, task=_task(wave, worker), workspace=_workspace(wave, worker))
 
 
 def _accept_wave_turn(context: HatsContext, state: HatsState, ended: TurnEnded, now: float) -> HatsState:
     """Accept the turn of a worker: its events wait for the end of the wave, and its work is merged."""
     wave, hat = _wave_and_hat(context, state)
     key = WorkKey.parse(ended.key)
-    job = next((one for one in wave.jobs if one.step is HatStep.TURN and _key(one) == key), None)
-    if job is None:
+    worker = next((one for one in wave.workers if one.step is HatStep.TURN and _key(one) == key), None)
+    if worker is None:
         return state
-    not_started = _jobs_to_run(wave, replace(hat, concurrency=len(wave.jobs)))[hat.concurrency :]
+    not_started = _workers_to_start(wave, replace(hat, concurrency=len(wave.workers)))[hat.concurrency :]
     result = ended.result
     if wave.seconds_left:
         wave = replace(wave, deadline=result.started_at + wave.seconds_left, seconds_left=0.0)
         state = replace(state, wave=wave)
     turn_events = read_events(context.settings, hat.id, result.documents.get(EVENTS, ""), result.text)
     state = state.after_turn(
-        ended, acknowledged=turn_events.acknowledged, task=task_id(job.event.payload), is_apart=True
+        ended, acknowledged=turn_events.acknowledged, task=task_id(worker.event.payload), is_apart=True
     )
-    again = replace(job, attempt=job.attempt + 1, turn=ended.turn)
+    again = replace(worker, attempt=worker.attempt + 1, turn=ended.turn)
     if result.end in (TurnEnd.CUT, TurnEnd.UNAVAILABLE) and not turn_events.published:
-        return _with_job(state, again)
+        return _with_worker(state, again)
     if wave.deadline and now >= wave.deadline:
         for other in not_started:
-            state = _with_job(
+            state = _with_worker(
                 state, replace(other, step=HatStep.DONE, failed="the other workers used all the time of the wave")
             )
     if result.end is not TurnEnd.FINISHED and not turn_events.published:
         why = result.error or f"the turn ended as {result.end}"
-        reason = f"{why}; what it did is on the branch ralph/{context.run}/{_workspace(wave, job)}"
-        return _with_job(state, replace(job, step=HatStep.DONE, turn=ended.turn, failed=reason, tries=ended.attempt))
+        reason = f"{why}; what it did is on the branch ralph/{context.run}/{_workspace(wave, worker)}"
+        return _with_worker(
+            state, replace(worker, step=HatStep.DONE, turn=ended.turn, failed=reason, failed_turns=ended.attempt)
+        )
     state = state.with_turn_of(hat.id)
     if turn_events.cancels:
         return cancel_run(state, hat.id, turn_events.cancels)
     refused = turn_events.refused
     if turn_events.completes:
         refused = (*refused, f"`{turn_events.completes.topic}` does not count if a worker of a wave publishes it")
-    if refused and not turn_events.events and job.refusals < MAX_REFUSALS:
-        return _with_job(state, replace(again, refusals=job.refusals + 1, notes=refused))
+    if refused and not turn_events.events and worker.refusals < MAX_REFUSALS:
+        return _with_worker(state, replace(again, refusals=worker.refusals + 1, notes=refused))
     change = ended.change
     files = bool(change and change.files)
-    state = _start_merge(state, job, has_changes=files or (change is None and bool(turn_events.events)))
+    state = _start_merge(state, worker, has_changes=files or (change is None and bool(turn_events.events)))
     new_events, by_default = turn_events.events, not turn_events.events
     if by_default:
         topic = context.default_of(hat)
         new_events = (
-            NewEvent(topic, job.event.payload) if topic else NewEvent(RESUME, describe_silence((job.event,), hat)),
+            NewEvent(topic, worker.event.payload)
+            if topic
+            else NewEvent(RESUME, describe_silence((worker.event,), hat)),
         )
-    return _with_job(state, replace(job, step=HatStep.MERGE, turn=ended.turn, said=new_events, default=by_default))
+    return _with_worker(
+        state, replace(worker, step=HatStep.MERGE, turn=ended.turn, said=new_events, default=by_default)
+    )
 
 
-def _start_merge(state: HatsState, job: WaveWorker, *, has_changes: bool) -> HatsState:
+def _start_merge(state: HatsState, worker: WaveWorker, *, has_changes: bool) -> HatsState:
     assert state.wave
-    wave, event = state.wave, job.event
+    wave, event = state.wave, worker.event
     title = " ".join(f"{wave.hat}: {event.topic} {event.payload}".split())[:100]
     merging = wave.merging.add(
-        _task(wave, job), _workspace(wave, job), title, f"The event `{event.topic}` asked for it:\n{event.payload}"
+        _task(wave, worker),
+        _workspace(wave, worker),
+        title,
+        f"The event `{event.topic}` asked for it:\n{event.payload}",
     )
     return replace(state, wave=replace(wave, merging=merging, has_changes=wave.has_changes or has_changes))
 
@@ -152,51 +165,53 @@ def _start_merge(state: HatsState, job: WaveWorker, *, has_changes: bool) -> Hat
 def _finish_merge(state: HatsState, settled: LeftQueue) -> HatsState:
     """After the work of a worker was merged, or the merge was given up."""
     assert state.wave
-    job = next(one for one in state.wave.jobs if _task(state.wave, one) == settled.task)
+    worker = next(one for one in state.wave.workers if _task(state.wave, one) == settled.task)
     merged, why = settled.merge, ""
     if not settled.is_merged:
         files = f" in {', '.join(merged.files[:5])}" if merged.files else ""
         why = f"its work could not be merged ({merged.end}{files}); it stays on the branch {merged.branch}"
     commit = merged.commit if merged.end is MergeResult.MERGED else ""
     if commit:
-        changed = tuple(replace(one, commit=commit) if one.turn == job.turn else one for one in state.changed)
+        changed = tuple(replace(one, commit=commit) if one.turn == worker.turn else one for one in state.changed)
         state = replace(state, changed=changed)
-    return _with_job(state, replace(job, step=HatStep.DONE, failed=why, commit=commit))
+    return _with_worker(state, replace(worker, step=HatStep.DONE, failed=why, commit=commit))
 
 
 def _end_wave(context: HatsContext, state: HatsState, hat: Hat) -> HatsState:
     """End the wave: the events of all workers join the queue in order. If all failed too often, the run ends."""
     assert state.wave
     wave = state.wave
-    failed = [job for job in wave.jobs if job.failed]
+    failed = [worker for worker in wave.workers if worker.failed]
     has_changes = wave.has_changes or state.has_changes
     trees = {**state.trees, hat.id: state.snapshot} if state.snapshot else state.trees
     state = replace(
         state, unchanged_turns=0 if has_changes else state.unchanged_turns + 1, has_changes=False, notes=(), trees=trees
     )
-    if len(failed) == len(wave.jobs):
-        state = replace(state, failures=state.failures + max(1, *(job.tries for job in failed)))
+    if len(failed) == len(wave.workers):
+        state = replace(state, failures=state.failures + max(1, *(worker.failed_turns for worker in failed)))
         if state.failures >= context.settings.max_failures:
-            jobs = tuple(WaveWorker(job.event, attempt=job.attempt + 1) for job in wave.jobs)
+            workers = tuple(WaveWorker(worker.event, attempt=worker.attempt + 1) for worker in wave.workers)
             state = replace(
-                state, wave=replace(wave, jobs=jobs, deadline=0.0, seconds_left=_wave_seconds(context, hat))
+                state, wave=replace(wave, workers=workers, deadline=0.0, seconds_left=_wave_seconds(context, hat))
             )
-            workers, tries = count(len(failed), "worker"), count(state.failures, "try", "tries")
-            why = f"all of a wave failed ({workers}), {tries} in a row: {failed[0].failed}"
+            number, turns = count(len(failed), "worker"), count(state.failures, "turn")
+            why = f"all of a wave failed ({number}), {turns} in a row: {failed[0].failed}"
             return end_run(state, Outcome.FAILED, why)
     else:
         state = replace(state, failures=0)
     receiver = next((other.id for other in _gathering_hats(context, hat)), "")
     state = replace(state, wave=None, refusals=0)
-    for job in wave.jobs:
-        wave_number, turn = job.event.wave, job.turn
-        if not job.failed:
-            by_default = job.default and job.said[0].topic != RESUME
+    for worker in wave.workers:
+        wave_number, turn = worker.event.wave, worker.turn
+        if not worker.failed:
+            by_default = worker.default and worker.said[0].topic != RESUME
             state = state.with_default_of(hat.id) if by_default else state.with_own_event_of(hat.id)
-        if job.failed:
-            failure = NewEvent(FAILED, f"{job.failed}\nIt was `{job.event.topic}`:\n{job.event.payload}", receiver)
+        if worker.failed:
+            failure = NewEvent(
+                FAILED, f"{worker.failed}\nIt was `{worker.event.topic}`:\n{worker.event.payload}", receiver
+            )
             state = publish(context, state, failure, COORDINATOR, default=True, turn=turn, wave=wave_number)
-        for new_event in () if job.failed else job.said:
+        for new_event in () if worker.failed else worker.said:
             publisher = COORDINATOR if new_event.topic == RESUME else hat.id
             claim = context.needs_evidence(new_event.topic)
             state = publish(
@@ -204,12 +219,12 @@ def _end_wave(context: HatsContext, state: HatsState, hat: Hat) -> HatsState:
                 state,
                 new_event,
                 publisher,
-                default=job.default,
+                default=worker.default,
                 claim=claim,
                 turn=turn,
                 wave=wave_number,
-                answers=_name_event(job.event, ANSWERED),
-                commit=job.commit,
+                answers=_name_event(worker.event, ANSWERED),
+                commit=worker.commit,
             )
     return state
 
@@ -238,24 +253,24 @@ def _wave_and_hat(context: HatsContext, state: HatsState) -> tuple[Wave, Hat]:
     return state.wave, hat
 
 
-def _jobs_to_run(wave: Wave, hat: Hat) -> tuple[WaveWorker, ...]:
+def _workers_to_start(wave: Wave, hat: Hat) -> tuple[WaveWorker, ...]:
     """The workers that have a turn now, as many as may run at once."""
-    return tuple(job for job in wave.jobs if job.step is HatStep.TURN)[: hat.concurrency]
+    return tuple(worker for worker in wave.workers if worker.step is HatStep.TURN)[: hat.concurrency]
 
 
-def _with_job(state: HatsState, job: WaveWorker) -> HatsState:
+def _with_worker(state: HatsState, worker: WaveWorker) -> HatsState:
     assert state.wave
-    jobs = tuple(job if one.event.number == job.event.number else one for one in state.wave.jobs)
-    return replace(state, wave=replace(state.wave, jobs=jobs))
+    workers = tuple(worker if one.event.number == worker.event.number else one for one in state.wave.workers)
+    return replace(state, wave=replace(state.wave, workers=workers))
 
 
-def _key(job: WaveWorker) -> WorkKey:
-    return WorkKey(WorkKind.WAVE, number=job.event.number, attempt=job.attempt)
+def _key(worker: WaveWorker) -> WorkKey:
+    return WorkKey(WorkKind.WAVE, number=worker.event.number, attempt=worker.attempt)
 
 
-def _task(wave: Wave, job: WaveWorker) -> str:
-    return f"{wave.hat}-{job.event.number}"
+def _task(wave: Wave, worker: WaveWorker) -> str:
+    return f"{wave.hat}-{worker.event.number}"
 
 
-def _workspace(wave: Wave, job: WaveWorker) -> str:
-    return name_wave_workspace(wave.hat, job.event.number)
+def _workspace(wave: Wave, worker: WaveWorker) -> str:
+    return name_wave_workspace(wave.hat, worker.event.number)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from ralph.core.check_output import LONGEST_LINE, find_error_lines
 from ralph.core.checks import Attribution, CheckStatus, Rule, Verdict
 from ralph.documents.reflection import JudgedCheck, Reflection, render
-from ralph.workflows.loop.report import attribute_checks, list_names, name_check, name_iterations, newly_red
+from ralph.workflows.loop.report import attribute_checks, find_newly_failing, list_names, name_check, name_iterations
 from ralph.workflows.loop.state import PROFILES, Attempt, Iteration, LoopParameters, LoopState
 
 Statuses = tuple[CheckStatus, ...]
@@ -88,7 +88,7 @@ def _find_cause(pending: Iteration, verdict: Verdict, state: LoopState) -> str:
     ]
     if regressed:
         return f"the changes broke {', '.join(regressed)}, which passed before"
-    if failing := newly_red(verdict, state.red)[:3]:
+    if failing := find_newly_failing(verdict, state.failed_before)[:3]:
         return f"{', '.join(failing)} did not fail before the run, and now {'does' if len(failing) == 1 else 'do'}"
     return "nothing was changed" if not pending.files and pending.snapshot else ""
 

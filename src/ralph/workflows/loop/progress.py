@@ -73,14 +73,14 @@ class LoopProgress:
         lowest = _best(min, self.lowest, tuple(map(_count, results)))
         most_passed = _best(max, self.most_passed, tuple(map(_count_passed, results)))
         is_better = _differs(lowest, self.lowest) or _differs(most_passed, self.most_passed)
-        failure, tree = _failure_set(verdict, iteration), _short(f"tree {verdict.tree}")
+        failure, tree = _failure_set(verdict, iteration), _short(f"tree {verdict.snapshot}")
         places = [_short(f"{failure} {place}") for result in results for place in _places(result)]
         is_other_place = bool(places) and not any(place in self.seen for place in places)
         figures = self._move_figures(results)
         is_further = any(new.has_advanced(old) for new, old in zip(figures, self.figures, strict=False))
         is_new = _short(failure) not in self.seen or is_other_place or is_further
-        is_new = is_new and (not verdict.tree or tree not in self.seen)
-        added = [_short(failure), *places, *([tree] if verdict.tree else [])]
+        is_new = is_new and (not verdict.snapshot or tree not in self.seen)
+        added = [_short(failure), *places, *([tree] if verdict.snapshot else [])]
         return replace(
             self,
             lowest=lowest,
@@ -158,6 +158,6 @@ def _failure_set(verdict: Verdict, iteration: int) -> str:
     A check that fails without a word is the same failure only on the same tree; if no tree is known, it never is.
     """
     failed = [(result.title, result.failures.digest if result.failures else "") for result in verdict.failed]
-    silent = verdict.tree or f"iteration {iteration}"
+    silent = verdict.snapshot or f"iteration {iteration}"
     findings = [f"{finding.rule} {finding.path}" for finding in verdict.gamed]
     return "; ".join([*(f"{title} {digest or silent}" for title, digest in failed), *findings])

@@ -27,15 +27,15 @@ def verdict_summary(verdict: Verdict) -> str:
     return f"{checks}; but {' '.join(f.sentence for f in verdict.gamed)}" if verdict.gamed else checks
 
 
-def failure_text(verdict: Verdict, baseline: tuple[CheckStatus, ...] = (), red: Collection[str] = ()) -> str:
+def failure_text(verdict: Verdict, baseline: tuple[CheckStatus, ...] = (), failed_before: Collection[str] = ()) -> str:
     """The failing checks and the guards' findings, for the prompt of a hat."""
     findings = findings_text(verdict, asks_user=False)
-    parts = [results_text(verdict, baseline, red, {}) if verdict.failed else "", findings]
+    parts = [results_text(verdict, baseline, failed_before, {}) if verdict.failed else "", findings]
     return "\n\n".join(part for part in parts if part)
 
 
 def results_text(
-    verdict: Verdict, baseline: tuple[CheckStatus, ...], red: Collection[str], logs: dict[str, str]
+    verdict: Verdict, baseline: tuple[CheckStatus, ...], failed_before: Collection[str], logs: dict[str, str]
 ) -> str:
     """Every check with its result; of one that failed also what it printed, and where all of it is.
 
@@ -52,7 +52,7 @@ def results_text(
     )
     for result in verdict.failed:
         lines.append(_failed_text(result, share, logs.get(result.title, ""), is_regression=result.title in regressed))
-    if broken := newly_red(verdict, red):
+    if broken := find_newly_failing(verdict, failed_before):
         # Not "broken": a recipe that stopped early may not have run them before.
         lines.append(f"These tests fail now and did not fail before this run: {list_names(broken)}")
     return "\n\n".join(lines)
@@ -127,10 +127,10 @@ def failing_names(verdict: Verdict) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one for result in verdict.failed for one in (result.failing or (name_check(result),))))
 
 
-def newly_red(verdict: Verdict, red: Collection[str]) -> list[str]:
+def find_newly_failing(verdict: Verdict, failed_before: Collection[str]) -> list[str]:
     """Tests that fail now and did not before the run, if it is known which did."""
     failing = [test for result in verdict.failed for test in result.failing]
-    return [test for test in failing if test not in red] if red else []
+    return [test for test in failing if test not in failed_before] if failed_before else []
 
 
 def list_names(names: Sequence[str], most: int = MAX_NAMES) -> str:

@@ -82,7 +82,7 @@ FAILED_TURN_WAITS = (0.0, 0.0, 30.0, 60.0, 60.0)
 """Seconds before the next turn, by how many turns in a row failed. The fifth failure in a row ends the run."""
 GIVE_UP_UNVERIFIED = 3
 """Iterations in a row whose checks could not be run, before the run ends as unverifiable."""
-MAX_RED = 500
+MAX_FAILED_TESTS = 500
 """How many failing tests are remembered by name."""
 MAX_CHANGED = 200
 """How many changed files are remembered."""
@@ -349,9 +349,14 @@ class Loop:
         """Before the first turn: already done, impossible to verify, or something to do."""
         state = self._with_verdict(state, verdict)
         statuses = tuple(result.status for result in verdict.results)
-        red = tuple(test for result in verdict.results for test in result.failing)[:MAX_RED]
+        failed_before = tuple(test for result in verdict.results for test in result.failing)[:MAX_FAILED_TESTS]
         state = replace(
-            state, baseline=statuses, red=red, fixed=(), broken=(), progress=state.progress.after(verdict, 0)
+            state,
+            baseline=statuses,
+            failed_before=failed_before,
+            fixed=(),
+            broken=(),
+            progress=state.progress.after(verdict, 0),
         )
         if verdict.passed:
             return _finish(state, Outcome.NOTHING_TO_DO, "the checks pass already; no turn was started")
@@ -359,7 +364,7 @@ class Loop:
         if missing:
             return _finish(state, Outcome.UNVERIFIABLE, f"{name_check(missing)} cannot be run: {missing.reason}")
         query = f"{state.task} {self.settings.criterion} {describe_failure(verdict)}"
-        recalled = state.recalled or self.recall(query, red)
+        recalled = state.recalled or self.recall(query, failed_before)
         return replace(state, phase=Phase.ACT, iteration=1, recalled=recalled)
 
     def _with_verdict(self, state: LoopState, verdict: Verdict) -> LoopState:
@@ -375,7 +380,7 @@ class Loop:
                 logs[inside] = f".ralph/runs/{self.settings.run_id}/{result.log}"
         state = replace(
             state,
-            failure=results_text(verdict, state.baseline, state.red, paths),
+            failure=results_text(verdict, state.baseline, state.failed_before, paths),
             findings=findings_text(verdict),
             blocking_rules=tuple(sorted({str(finding.rule) for finding in verdict.gamed})),
             logs=logs,
@@ -384,7 +389,7 @@ class Loop:
         if verdict.unrunnable or verdict.gamed:
             # What fails is not known, or a test passes only because it was skipped.
             return replace(state, fixed=(), broken=())
-        now = failing_names(verdict)[:MAX_RED]
+        now = failing_names(verdict)[:MAX_FAILED_TESTS]
         return replace(
             state,
             failing=now,

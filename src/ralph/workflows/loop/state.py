@@ -187,7 +187,7 @@ class LoopState:
     """The phases that follow this one, if they are known already."""
     baseline: tuple[CheckStatus, ...] = ()
     """How each check came out before the first turn."""
-    red: tuple[str, ...] = ()
+    failed_before: tuple[str, ...] = field(default=(), metadata=former_name("red"))
     """The tests that failed before the first turn, as far as they are known."""
     failing: tuple[str, ...] = ()
     """What did not pass the last time, by name: tests if they are known, else checks."""
