@@ -126,7 +126,9 @@ class Driver:
         assert own(state) == own(self.state)
         assert where(state) == where(self.state)
         flow = self.state.flow
-        self.state = state.with_flow(stop=flow.stop, paused=flow.paused, rested=flow.rested)
+        self.state = state.with_flow(
+            stop_reason=flow.stop_reason, is_pause=flow.is_pause, run_has_ended=flow.run_has_ended
+        )
 
     def see(self, before: SessionState) -> None:
         after = self.state

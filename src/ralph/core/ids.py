@@ -123,7 +123,7 @@ class WorkKey:
 
 
 BASELINE = WorkKey(WorkKind.BASELINE)
-
+"""The checks before the first turn."""
 
 READ_ONLY_PREFIX = "look/"
 """How the names of workspaces begin whose turns only read. Such a workspace follows the branch of the run."""

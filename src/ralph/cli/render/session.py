@@ -189,8 +189,9 @@ def next_action(settings: SessionSettings, state: SessionState, *, alive: bool =
         return f"`ralph session resume {run}` plans again with your feedback"
     if aborted and settings.layout.is_classic:
         return f"the session was aborted; to continue, say how with {say}, then `ralph session resume {run}`"
-    if state.flow.stop:
-        return f"{'paused' if state.flow.paused else 'blocked'}: {state.flow.stop}; `ralph session resume {run}` tries again"
+    if state.flow.stop_reason:
+        what = "paused" if state.flow.is_pause else "blocked"
+        return f"{what}: {state.flow.stop_reason}; `ralph session resume {run}` tries again"
     if state.fault:
         return (
             f"the dependencies of the tasks are invalid: {state.fault}; correct them, then `ralph session resume {run}`"
@@ -243,7 +244,7 @@ def _short_status(state: SessionState) -> str:
     """One of the three statuses of a classic session."""
     if state.metadata.status == Status.COMPLETED:
         return "completed"
-    is_stopped = bool(state.flow.stop) and not state.flow.paused
+    is_stopped = bool(state.flow.stop_reason) and not state.flow.is_pause
     return "blocked" if is_stopped or state.fault or _waits_for_user(state) else "in_progress"
 
 

@@ -164,7 +164,7 @@ class ProgressItem:
 
     @property
     def begins_at(self) -> int:
-        """The attempt from which on its tries are counted."""
+        """The attempt from which on its attempts are counted."""
         match = _FROM.search(self.note)
         return int(match[1]) if match else 1
 

@@ -55,7 +55,7 @@ def advance_tasks(settings: SessionSettings, state: SessionState, now: float) ->
         return state.with_state(State.EXECUTING_BATCH)
     if steps - {Step.REST} or state.flow.queue.waiting:
         return state.with_state(State.REVIEWING_BATCH)
-    if state.flow.stops:
+    if state.flow.is_stopped:
         return state
     if settings.layout.shares_tree and state.has_work_left:
         # A session with unfinished tasks is not reviewed. The user decides first how it continues.
@@ -68,7 +68,7 @@ def request_startable_tasks(settings: SessionSettings, state: SessionState) -> S
     if state.fault:
         return state
     state = state.with_current_graph()
-    for name in [] if state.flow.stops else _choose_tasks(settings, state):
+    for name in [] if state.flow.is_stopped else _choose_tasks(settings, state):
         state = _request_attempt(state, name, next_attempt(settings, state, name))
     return state.with_current_graph()
 
@@ -157,7 +157,7 @@ def accept_review(
     if result.end is not TurnEnd.FINISHED or answer.get("status") != "completed":
         why = "; ".join(map(str, answer.get("blockers") or ())) or result.error or str(result.end)
         reason = f"the review of {task} produced no usable result: {why}"
-        others = f"{state.flow.stop}; " if state.flow.stops and not state.flow.paused else ""
+        others = f"{state.flow.stop_reason}; " if state.flow.is_stopped and not state.flow.is_pause else ""
         return state.with_task_flow(task, waits_for_resume=True).with_stop(others + reason)
     qualified = answer.get("verdict") == "Qualified"
     part = result.documents.get("review.md") or str(answer.get("feedback") or "")
@@ -249,13 +249,15 @@ def _describe_merge(merged: MergeEnded) -> str:
 
 def fail_attempt(state: SessionState, task: str, now: float, why: str, note: str = "") -> SessionState:
     """The state after an attempt that failed: the task rests, and its line says that it failed, with the note."""
-    is_tried_again = state.layout.retries_as_todo and state.flow_of(task).tries < state.guardrails.rework_attempts
+    is_tried_again = (
+        state.layout.retries_as_todo and state.flow_of(task).attempts_in_iteration < state.guardrails.rework_attempts
+    )
     marker = Marker.TODO if is_tried_again else Marker.FAILED
     return state.with_annotation(task, marker, "failed", stamp(now), note).with_task_flow(task, step=Step.REST, why=why)
 
 
 def reopen_failed_tasks(settings: SessionSettings, state: SessionState) -> SessionState:
-    """After planning an update of the user, make failed tasks to do again and reset their number of tries."""
+    """After planning an update of the user, make failed tasks to do again and start their number of attempts again."""
     defined = [name for name, task in state.tasks.items() if not task.is_missing]
     for name in [name for name in defined if state.marker(name) is Marker.FAILED]:
         attempt = 0 if settings.layout.nested else state.attempt(name)
@@ -264,7 +266,7 @@ def reopen_failed_tasks(settings: SessionSettings, state: SessionState) -> Sessi
 
 
 def reopen_task(settings: SessionSettings, state: SessionState, name: str) -> SessionState:
-    """The state in which a failed task is to do again, with all its tries."""
+    """The state in which a failed task is to do again, with all its attempts."""
     flow = state.flow_of(name)
     attempt = state.attempt(name)
     state = state.with_annotation(name, Marker.TODO, "reset", attempt=next_attempt(settings, state, name))
@@ -320,8 +322,10 @@ def _choose_tasks(settings: SessionSettings, state: SessionState) -> list[str]:
 
 def _request_attempt(state: SessionState, task: str, attempt: int) -> SessionState:
     """Ask for a turn. The marker changes when the turn starts: a slot, a limit or a pause may keep it waiting."""
-    tries = state.flow_of(task).tries + 1
-    return state.with_task_flow(task, step=Step.EXECUTE, attempt=attempt, tries=tries, started=False)
+    attempts_in_iteration = state.flow_of(task).attempts_in_iteration + 1
+    return state.with_task_flow(
+        task, step=Step.EXECUTE, attempt=attempt, attempts_in_iteration=attempts_in_iteration, started=False
+    )
 
 
 def mark_started(state: SessionState, task: str, now: float) -> SessionState:
@@ -337,13 +341,15 @@ def mark_started(state: SessionState, task: str, now: float) -> SessionState:
 def unqueue_attempt(state: SessionState, task: str) -> SessionState:
     """The state in which an attempt that no turn has started was never asked for."""
     flow = state.flow_of(task)
-    return state.with_task_flow(task, step=Step.REST, attempt=flow.attempt - 1, tries=flow.tries - 1)
+    return state.with_task_flow(
+        task, step=Step.REST, attempt=flow.attempt - 1, attempts_in_iteration=flow.attempts_in_iteration - 1
+    )
 
 
 def _fail_without_answer(
     settings: SessionSettings, state: SessionState, task: str, result: TurnResult, now: float
 ) -> SessionState:
-    """After an executor that ran out of time or failed all its tries: write a report, and split the task if that helps."""
+    """After an executor that ran out of time or failed in all its turns: write a report, and split the task if that helps."""
     flow, ran_out_of_time = state.flow_of(task), result.end is TurnEnd.WALL
     minutes = state.guardrails.task_wip_minutes
     why = result.error or "the agent failed in every try"

@@ -275,15 +275,15 @@ def accept_signal(settings: SessionSettings, state: SessionState, signal: Signal
 
 def mark_paused(state: SessionState, reason: str) -> SessionState:
     """The user paused the session: its list says where."""
-    if state.flow.paused:
+    if state.flow.is_pause:
         return state
     if state.layout.is_classic:
-        return state.with_stop(reason, paused=True)
+        return state.with_stop(reason, is_pause=True)
     active = [name for name in state.tasks if state.marker(name) in (Marker.WIP, Marker.PENDING)]
     for name in active or [name for name in (next_step(state),) if name in state.progress.items]:
         item = state.progress.items[name]
         state = state.with_marker(name, item.marker, ", ".join(part for part in (item.note, PAUSED) if part))
-    return state.with_stop(reason, paused=True)
+    return state.with_stop(reason, is_pause=True)
 
 
 def decide_end(settings: SessionSettings, state: SessionState) -> Stop:

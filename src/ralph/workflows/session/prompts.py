@@ -16,7 +16,7 @@ REQUEST_BUDGET = 1500
 WHY_BUDGET = 600
 """Tokens of the reason for which the previous attempt failed."""
 TURN = "# This turn"
-"""The heading of the keys of a turn."""
+"""The heading of the fields of a turn."""
 _MAX_NAMES = 20
 _READS_REQUEST = ("planner", "questioner")
 _GETS_CHECKS = ("planner", "questioner", "executor", "reviewer", "librarian")
@@ -89,11 +89,11 @@ def build_session_prompt(
     settings: SessionSettings,
     state: SessionState,
     request: TurnRequest,
-    keys: Mapping[str, str],
+    fields: Mapping[str, str],
     form_values: Mapping[str, str],
 ) -> Prompt:
     """The whole prompt of a turn, without the messages of the user."""
-    role, mode = request.role, keys.get("MODE", "")
+    role, mode = request.role, fields.get("MODE", "")
     is_foreign = role in settings.roles.foreign
     wants_request = role in _READS_REQUEST or mode == "SESSION_REVIEW"
     user_request = request.inbox.get("request.md", "") if wants_request and not is_foreign else ""
@@ -115,7 +115,7 @@ def build_session_prompt(
             ),
             PromptPart(
                 "workspace",
-                _describe_workspace(settings, state, request, keys),
+                _describe_workspace(settings, state, request, fields),
                 "What it may change, and what becomes of it.",
                 Place.RUN,
                 heading="# Where you work",
@@ -140,9 +140,9 @@ def build_session_prompt(
                 Place.RUN,
                 heading="# What earlier sessions learned",
             ),
-            PromptPart("keys", _describe_turn(keys), "What this turn is for, and where things are.", heading=TURN),
+            PromptPart("keys", _describe_turn(fields), "What this turn is for, and where things are.", heading=TURN),
             PromptPart("task", task, "The task.", heading="# Your task", is_quoted=True),
-            *_describe_previous_attempt(state, request, keys),
+            *_describe_previous_attempt(state, request, fields),
             PromptPart("inbox", inbox, "Files to read.", heading="# Your inbox"),
             PromptPart(
                 "answer",
@@ -178,7 +178,7 @@ def _select_form(settings: SessionSettings, request: TurnRequest, mode: str) -> 
 
 
 def _describe_workspace(
-    settings: SessionSettings, state: SessionState, request: TurnRequest, keys: Mapping[str, str]
+    settings: SessionSettings, state: SessionState, request: TurnRequest, fields: Mapping[str, str]
 ) -> str:
     """Where a turn works, and what becomes of what it changes."""
     shares_tree = state.layout.shares_tree
@@ -187,23 +187,25 @@ def _describe_workspace(
     diff = f"`{name_program('ralph diff')} {settings.id}` shows what the session has changed so far."
     if shares_tree:
         return f"{_READS_USERS_TREE} {diff}" if request.role == "reviewer" else _READS_USERS_TREE
-    if keys.get("MODE") == "SESSION_REVIEW":
+    if fields.get("MODE") == "SESSION_REVIEW":
         return f"{_READS_COPY} {diff}"
     if not request.task:
         return _READS_COPY
-    return f"{_READS_TASK_TREE} In a git repository `git diff {keys['RUN_BRANCH']}...HEAD` shows what the task changed."
+    return (
+        f"{_READS_TASK_TREE} In a git repository `git diff {fields['RUN_BRANCH']}...HEAD` shows what the task changed."
+    )
 
 
-def _describe_turn(keys: Mapping[str, str]) -> str:
-    """The keys of a turn, and what the questions of its category are about."""
-    block = "\n".join(f"{name}: {value}" for name, value in keys.items())
-    category = keys.get("CATEGORY", "")
+def _describe_turn(fields: Mapping[str, str]) -> str:
+    """The fields of a turn, and what the questions of its category are about."""
+    block = "\n".join(f"{name}: {value}" for name, value in fields.items())
+    category = fields.get("CATEGORY", "")
     about = _CATEGORIES.get(category, "")
     return f"{block}\n\nThe category `{category}` is about {about}." if about else block
 
 
 def _describe_previous_attempt(
-    state: SessionState, request: TurnRequest, keys: Mapping[str, str]
+    state: SessionState, request: TurnRequest, fields: Mapping[str, str]
 ) -> Iterator[PromptPart]:
     """Why the previous attempt failed and where its work is, for the executor of the next one."""
     if request.role != "executor":
@@ -220,7 +222,7 @@ def _describe_previous_attempt(
         source=f"{INBOX}/{source}" if source else "",
         is_quoted=True,
     )
-    branch = keys.get("PREVIOUS_BRANCH", "")
+    branch = fields.get("PREVIOUS_BRANCH", "")
     text = (
         f"It is on the branch `{branch}`. Your tree does not contain it: `git diff HEAD...{branch}` shows it, and"
         f" `git restore --source={branch} -- FILE` copies one file from it. Take over what was right and change what failed"

@@ -119,8 +119,10 @@ def _reconcile_by_files(settings: SessionSettings, state: SessionState, name: st
         step, attempt = (Step.CHECK if settings.task_checks(state.tasks[name]) else Step.REVIEW), max(1, last)
     if marker in FINAL_MARKERS or not attempt:
         return state
-    tries = max(0, attempt - state.progress.items[name].begins_at + 1)
-    return state.with_task_flow(name, step=step, attempt=attempt, tries=tries, started=step is Step.EXECUTE)
+    attempts_in_iteration = max(0, attempt - state.progress.items[name].begins_at + 1)
+    return state.with_task_flow(
+        name, step=step, attempt=attempt, attempts_in_iteration=attempts_in_iteration, started=step is Step.EXECUTE
+    )
 
 
 def continue_reviews(state: SessionState, known: Flow) -> SessionState:
@@ -145,7 +147,7 @@ def _reconcile_by_flow(settings: SessionSettings, state: SessionState, name: str
         return state.without_task_flow(name) if name in state.flow.tasks else state
     if flow.step is Step.EXECUTE and not flow.started and marker in (Marker.TODO, Marker.FAILED):
         return state if _are_needs_done(state, name) else unqueue_attempt(state, name)
-    if marker is Marker.TODO and flow.tries:
+    if marker is Marker.TODO and flow.attempts_in_iteration:
         # Only an attempt with a report has happened. Another number would skip the work of one that was interrupted.
         reported = max(state.reports(name), default=0)
         return state.without_task_flow(name).with_task_flow(name, why=flow.why, attempt=reported)
@@ -159,8 +161,10 @@ def _reconcile_by_flow(settings: SessionSettings, state: SessionState, name: str
     if marker is Marker.PENDING:
         step = Step.CHECK if settings.task_checks(state.tasks[name]) else Step.REVIEW
     is_started = step is Step.EXECUTE
-    tries = max(1, flow.tries) if attempt else 0
-    return state.with_task_flow(name, step=step, attempt=attempt, tries=tries, started=is_started)
+    attempts_in_iteration = max(1, flow.attempts_in_iteration) if attempt else 0
+    return state.with_task_flow(
+        name, step=step, attempt=attempt, attempts_in_iteration=attempts_in_iteration, started=is_started
+    )
 
 
 def _are_needs_done(state: SessionState, name: str) -> bool:

@@ -53,7 +53,8 @@ from ralph.workflows.session.state import (
 from ralph.workflows.session.task_changes import find_changes_while_stopped, find_task_changes
 from ralph.workflows.session.work_keys import OF_TASK, SessionKey, SessionWork
 
-BASELINE = SessionKey(SessionWork.BASELINE)
+SESSION_BASELINE = SessionKey(SessionWork.BASELINE)
+"""The same text as `BASELINE` of a loop, as a key of a session."""
 _INCONCLUSIVE_ENDS = (TurnEnd.CUT, TurnEnd.UNAVAILABLE, TurnEnd.INTERRUPTED)
 """Ends of a turn that do not show whether the work is good. The turn is requested again when the run continues."""
 
@@ -99,14 +100,16 @@ class Session(SessionSettings):
         flow = Flow(
             baseline=known.baseline,
             passed_before=known.passed_before,
-            stop=known.stop,
-            paused=known.paused,
-            rested=True,
+            stop_reason=known.stop_reason,
+            is_pause=known.is_pause,
+            run_has_ended=True,
             replans=known.replans,
             ends=known.ends,
         )
         repaired = repair(self.layout, texts, stamp(self.created_at)).documents
-        state = replace(self._fresh({**texts, **repaired}), flow=flow if known.stop else replace(flow, rested=False))
+        state = replace(
+            self._fresh({**texts, **repaired}), flow=flow if known.stop_reason else replace(flow, run_has_ended=False)
+        )
         path = self.layout.progress(1)
         if path in state.texts:
             state = replace(
@@ -132,12 +135,12 @@ class Session(SessionSettings):
 
     def _decide_step(self, state: SessionState, now: float) -> Decision:
         if self.checks and not state.flow.baseline:
-            return Do((RunChecks(str(BASELINE), self.checks, self._read_only_workspace),))
-        if not state.flow.stops:
+            return Do((RunChecks(str(SESSION_BASELINE), self.checks, self._read_only_workspace),))
+        if not state.flow.is_stopped:
             return self._decide_work(state, now)
         if work_items := self._list_task_work(state):
             return Do(work_items)
-        return Stop(Outcome.PAUSED if state.flow.paused else Outcome.BLOCKED, state.flow.stop)
+        return Stop(Outcome.PAUSED if state.flow.is_pause else Outcome.BLOCKED, state.flow.stop_reason)
 
     def accept(self, state: SessionState, event: Event, now: float) -> Changes[SessionState]:
         """The state after an event, and the documents that record it."""
@@ -175,8 +178,8 @@ class Session(SessionSettings):
             state = state.with_flow(queue=queue)
         if settled:
             return execution.accept_merge(state, settled, now)
-        if isinstance(event, TurnEnded | ChecksEnded | MergeEnded) and state.flow.rested:
-            state = state.with_flow(stop="", paused=False, rested=False)
+        if isinstance(event, TurnEnded | ChecksEnded | MergeEnded) and state.flow.run_has_ended:
+            state = state.with_flow(stop_reason="", is_pause=False, run_has_ended=False)
             state = state.with_metadata(status=Status.IN_PROGRESS)
         match event:
             case TurnStarted(key=key):
@@ -250,7 +253,7 @@ class Session(SessionSettings):
         why = asked and f'{asked}; say what is wanted: ralph resume {self.id} --guidance "..."'
         state = state.with_task_flow(key.task, waits_for_resume=True) if key.task in state.tasks else state
         return state.with_stop(
-            f"the {event.role} paused: {why or describe_failure(event.result) or 'no reason was given'}", paused=True
+            f"the {event.role} paused: {why or describe_failure(event.result) or 'no reason was given'}", is_pause=True
         )
 
     def _accept_answer(self, state: SessionState, key: SessionKey, result: TurnResult, now: float) -> SessionState:
@@ -298,7 +301,7 @@ class Session(SessionSettings):
         return bool(result.answer) or state.flow_of(task).step is Step.REVIEW
 
     def _accept_checks(self, state: SessionState, key: SessionKey | None, verdict: Verdict, now: float) -> SessionState:
-        if key == BASELINE:
+        if key == SESSION_BASELINE:
             passed = tuple(result.title for result in verdict.results if result.passed)
             return state.with_flow(baseline=True, passed_before=passed)
         if key and key.kind is SessionWork.SESSION_CHECK:
@@ -471,10 +474,10 @@ class Session(SessionSettings):
 
     def _update_metadata(self, state: SessionState, now: float) -> SessionState:
         """The state with metadata that match it and the next version number."""
-        blocked = state.flow.stops and not state.flow.paused
+        blocked = state.flow.is_stopped and not state.flow.is_pause
         status = Status.BLOCKED if blocked else state.metadata.status
         data = {"version": state.metadata.version + 1, "updated_at": stamp(now), "status": status}
-        return state.with_metadata(paused=state.flow.paused, **data, **iterations.count_tasks(state))
+        return state.with_metadata(paused=state.flow.is_pause, **data, **iterations.count_tasks(state))
 
 
 def _accept_turn_start(state: SessionState, key: SessionKey | None, now: float) -> SessionState:
@@ -498,7 +501,7 @@ def _release_waiting_tasks(state: SessionState) -> SessionState:
         state = state.with_flow(reviewing=False)
     for name in [name for name, flow in state.flow.tasks.items() if flow.waits_for_resume]:
         state = state.with_task_flow(name, waits_for_resume=False)
-    return state.with_flow(rested=True) if state.flow.stop else state
+    return state.with_flow(run_has_ended=True) if state.flow.stop_reason else state
 
 
 def _read_flow_if_possible(text: str, path: str) -> Flow:

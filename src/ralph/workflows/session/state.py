@@ -39,8 +39,8 @@ class TaskFlow:
     step: Step = Step.REST
     attempt: int = 0
     """The attempt under way, or the last; it names the report and the workspace."""
-    tries: int = 0
-    """Attempts in this iteration."""
+    attempts_in_iteration: int = field(default=0, metadata=former_name("tries"))
+    """How many of the attempts were in this iteration."""
     timeouts: int = 0
     why: str = ""
     """Why the last attempt failed."""
@@ -88,11 +88,11 @@ class Flow:
     """What the user said with the approval. A librarian follows it before anything is kept."""
     asked_at: float = 0.0
     """Since when what was learned waits for the user."""
-    stop: str = ""
+    stop_reason: str = field(default="", metadata=former_name("stop"))
     """Why the session cannot continue; empty if it can."""
-    paused: bool = False
+    is_pause: bool = field(default=False, metadata=former_name("paused"))
     """Whether it stopped for a pause."""
-    rested: bool = False
+    run_has_ended: bool = field(default=False, metadata=former_name("rested"))
     """Whether the run has ended since it stopped. A resumed run tries again."""
     replans: int = 0
     """How often a planner began again because the user asked for something else, since planning was last complete."""
@@ -105,9 +105,9 @@ class Flow:
     schema: int = 1
 
     @property
-    def stops(self) -> bool:
+    def is_stopped(self) -> bool:
         """Whether no new work may start."""
-        return bool(self.stop) and not self.rested
+        return bool(self.stop_reason) and not self.run_has_ended
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class SessionState:
             not self.layout.retries_as_todo
             and is_defined
             and not waits
-            and flow.tries < self.guardrails.rework_attempts
+            and flow.attempts_in_iteration < self.guardrails.rework_attempts
         )
 
     @property
@@ -227,13 +227,13 @@ class SessionState:
     ) -> "SessionState":
         """The state with another marker, and a note. `what` names the annotation of the layout that becomes the note."""
         flow = self.flow_of(task)
-        since = flow.attempt - flow.tries + 1
+        since = flow.attempt - flow.attempts_in_iteration + 1
         note = self.layout.annotations[what].format(
             attempt=attempt or max(1, flow.attempt),
             iteration=self.metadata.iteration,
             at=at,
             why=f", {why}" if why else "",
-            since=f", from Attempt {since}" if flow.tries and since > 1 else "",
+            since=f", from Attempt {since}" if flow.attempts_in_iteration and since > 1 else "",
         )
         return self.with_marker(task, marker, note)
 
@@ -265,9 +265,9 @@ class SessionState:
         """The state with a notice for the user."""
         return replace(self, notices=(*self.notices, notice))
 
-    def with_stop(self, why: str, *, paused: bool = False) -> "SessionState":
+    def with_stop(self, why: str, *, is_pause: bool = False) -> "SessionState":
         """The state that starts no new work, for this reason. Work that is under way ends normally."""
-        return self.with_flow(stop=why, paused=paused, rested=False)
+        return self.with_flow(stop_reason=why, is_pause=is_pause, run_has_ended=False)
 
     def with_state(self, state: State) -> "SessionState":
         return self if self.state is state else self.with_metadata(state=state, previous_state=self.state)

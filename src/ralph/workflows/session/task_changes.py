@@ -79,7 +79,7 @@ def _find_state(before: SessionState, after: SessionState, name: str) -> tuple[T
     if marker is Marker.FAILED and after.tasks[name].is_missing:
         return (TaskState.FAILED, note) if was is not marker else None
     if step is not Step.REST and _has_failed(before, after, name):
-        will_retry = before.flow_of(name).tries < after.guardrails.rework_attempts and not flow.rescoped
+        will_retry = before.flow_of(name).attempts_in_iteration < after.guardrails.rework_attempts and not flow.rescoped
         # The output of checks that passed follows that of the first that failed.
         why = flow.why.partition("\n$ ")[0]
         return TaskState.RETRY if will_retry else TaskState.FAILED, f"{_FAILED_AT[step]}: {why}"
@@ -117,7 +117,7 @@ def _build_change(before: SessionState, after: SessionState, name: str, state: T
         title=task.title or task.objective,
         state=state,
         reason=reason,
-        attempt=before.flow_of(name).tries if name in before.tasks else 0,
+        attempt=before.flow_of(name).attempts_in_iteration if name in before.tasks else 0,
         most_attempts=after.guardrails.rework_attempts,
         wave=wave,
         needs=tuple(task.needs),

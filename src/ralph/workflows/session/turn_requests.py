@@ -59,23 +59,23 @@ def request_planning(
         return _classic_planning(settings, state, step)
     role, mode, documents = _MODES[step]
     number, cycle = state.metadata.iteration, str(state.flow.cycle)
-    keys, inbox = {}, {}
+    fields, inbox = {}, {}
     key = SessionKey(SessionWork.PLAN, step=step, iteration=number)
     match step:
         case "plan-init":
-            keys = {"USER_REQUEST": "the file request.md in the inbox"}
+            fields = {"USER_REQUEST": "the file request.md in the inbox"}
         case "plan-brainstorm":
             documents, key = (f"questions/{category}.md",), replace(key, cycle=state.flow.cycle, category=category)
-            keys, inbox = {"CYCLE": cycle, "CATEGORY": category}, _questions(settings, state, (category,))
+            fields, inbox = {"CYCLE": cycle, "CATEGORY": category}, _questions(settings, state, (category,))
         case "plan-research":
             key = replace(key, cycle=state.flow.cycle)
-            keys = {"CYCLE": cycle, "CATEGORY": "ALL"}
+            fields = {"CYCLE": cycle, "CATEGORY": "ALL"}
             inbox = _questions(settings, state, state.guardrails.categories)
         case "plan-rebrainstorm" | "plan-reresearch":
-            keys = {"CYCLE": "1", "CATEGORY": FEEDBACK_DRIVEN, "QUESTION_CATEGORY": FEEDBACK_DRIVEN}
+            fields = {"CYCLE": "1", "CATEGORY": FEEDBACK_DRIVEN, "QUESTION_CATEGORY": FEEDBACK_DRIVEN}
             inbox = _questions(settings, state, (FEEDBACK_DRIVEN,)) | _last_iteration(settings, state)
         case "plan-update":
-            keys = {"PLAN_SNAPSHOT": f"{INBOX}/plan.md"}
+            fields = {"PLAN_SNAPSHOT": f"{INBOX}/plan.md"}
             inbox = _questions(settings, state, (FEEDBACK_DRIVEN,)) | _last_iteration(settings, state)
         case _:
             inbox = _tasks(settings, state) | _questions(
@@ -83,10 +83,19 @@ def request_planning(
             )
     if step == "plan-rebreakdown":
         failed = [name for name in state.tasks if state.marker(name) is Marker.FAILED]
-        keys = {"FAILED_TASKS": ", ".join(failed) or "none"}
+        fields = {"FAILED_TASKS": ", ".join(failed) or "none"}
         inbox |= _reports(settings, state, failed)
         inbox |= {"progress.md": state.progress.text, "delta.md": state.texts.get(settings.layout.delta(number), "")}
-    return _request(settings, state, key, role, documents, {"MODE": mode, **keys}, inbox, workspace=workspace)
+    return _request(
+        settings,
+        state,
+        key,
+        role=role,
+        documents=documents,
+        fields={"MODE": mode, **fields},
+        inbox=inbox,
+        workspace=workspace,
+    )
 
 
 def _classic_planning(settings: SessionSettings, state: SessionState, step: str) -> TurnRequest:
@@ -98,21 +107,29 @@ def _classic_planning(settings: SessionSettings, state: SessionState, step: str)
     if step.endswith(("brainstorm", "research")):
         mode = "brainstorm" if step.endswith("brainstorm") else "research"
         cycle = cycle_of(state, mode)
-        keys = {"MODE": mode, "CYCLE": str(cycle)}
+        fields = {"MODE": mode, "CYCLE": str(cycle)}
         handed = (_base(layout.question_list),)
-        return _request(settings, state, replace(key, cycle=cycle), "questioner", handed, keys, asked)
+        return _request(
+            settings, state, replace(key, cycle=cycle), role="questioner", documents=handed, fields=fields, inbox=asked
+        )
     if step.startswith(UPDATE):
         wanted = state.texts.get(layout.update(int(step.removeprefix(UPDATE))), "")
         failed = [id for id in state.tasks if state.marker(id) is Marker.FAILED]
-        keys = {"MODE": "UPDATE", "UPDATE_REQUEST": f"{INBOX}/update.md", "FAILED_TASKS": ", ".join(failed) or "none"}
+        fields = {"MODE": "UPDATE", "UPDATE_REQUEST": f"{INBOX}/update.md", "FAILED_TASKS": ", ".join(failed) or "none"}
         inbox = {"update.md": wanted, "progress.md": state.progress.text, **_reports(settings, state, state.tasks)}
         if earlier := reviews(state):
             inbox["previous-review.md"] = state.texts[layout.review(earlier[-1].number)]
-        return _request(settings, state, key, "planner", ("plan.md", "tasks.md"), keys, inbox)
+        return _request(
+            settings, state, key, role="planner", documents=("plan.md", "tasks.md"), fields=fields, inbox=inbox
+        )
     if step == PLANNING[0]:
-        keys = {"MODE": "INITIALIZE", "USER_REQUEST": f"{INBOX}/request.md"}
-        return _request(settings, state, key, "planner", ("plan.md", "instructions.md"), keys, {})
-    return _request(settings, state, key, "planner", ("tasks.md",), {"MODE": "TASK_BREAKDOWN"}, asked)
+        fields = {"MODE": "INITIALIZE", "USER_REQUEST": f"{INBOX}/request.md"}
+        return _request(
+            settings, state, key, role="planner", documents=("plan.md", "instructions.md"), fields=fields, inbox={}
+        )
+    return _request(
+        settings, state, key, role="planner", documents=("tasks.md",), fields={"MODE": "TASK_BREAKDOWN"}, inbox=asked
+    )
 
 
 def request_execution(settings: SessionSettings, state: SessionState, task: str) -> TurnRequest:
@@ -124,15 +141,17 @@ def request_execution(settings: SessionSettings, state: SessionState, task: str)
     inbox |= {f"inherited/{_report_name(state, one)}": text for one, text in inherited if text}
     if flow.why and not settings.layout.shares_tree:
         inbox["why-it-failed.md"] = flow.why + "\n"
-    keys = {"TASK_ID": task, "ATTEMPT_NUMBER": str(flow.attempt)}
+    fields = {"TASK_ID": task, "ATTEMPT_NUMBER": str(flow.attempt)}
     if flow.attempt > 1 and (text := settings.report(state, task, flow.attempt - 1)):
         inbox["previous-report.md"] = text
         if not settings.layout.shares_tree:
-            keys["PREVIOUS_BRANCH"] = f"ralph/{settings.id}/{task_workspace(state, task, flow.attempt - 1)}"
+            fields["PREVIOUS_BRANCH"] = f"ralph/{settings.id}/{task_workspace(state, task, flow.attempt - 1)}"
     if criteria := settings.task_checks(state.tasks[task]):
         inbox["checks.md"] = "".join(f"- `{check.command or check.title}`\n" for check in criteria)
     key = SessionKey(SessionWork.EXECUTE, task=task, attempt=flow.attempt)
-    return _request(settings, state, key, "executor", ("report.md",), keys, inbox, task)
+    return _request(
+        settings, state, key, role="executor", documents=("report.md",), fields=fields, inbox=inbox, task=task
+    )
 
 
 def request_review(settings: SessionSettings, state: SessionState, task: str) -> TurnRequest:
@@ -140,14 +159,16 @@ def request_review(settings: SessionSettings, state: SessionState, task: str) ->
     flow = state.flow_of(task)
     inbox = {"task.md": _definition(state, task)}
     inbox |= {"report.md": settings.report(state, task, flow.attempt), **_checks_document(flow.checked)}
-    keys = {"MODE": "TASK_REVIEW", "TASK_ID": task, "REPORT_PATH": f"{INBOX}/report.md"}
+    fields = {"MODE": "TASK_REVIEW", "TASK_ID": task, "REPORT_PATH": f"{INBOX}/report.md"}
     if settings.layout.shares_tree:
         if "reviewer" in settings.roles.foreign:
-            keys["REPORT_PATH"] = _base(settings.layout.report(state.metadata.iteration, task, flow.attempt))
+            fields["REPORT_PATH"] = _base(settings.layout.report(state.metadata.iteration, task, flow.attempt))
     else:
-        keys["RUN_BRANCH"] = f"ralph/{settings.id}/run"
+        fields["RUN_BRANCH"] = f"ralph/{settings.id}/run"
     key = SessionKey(SessionWork.REVIEW, task=task, attempt=flow.attempt)
-    return _request(settings, state, key, "reviewer", ("review.md",), keys, inbox, task)
+    return _request(
+        settings, state, key, role="reviewer", documents=("review.md",), fields=fields, inbox=inbox, task=task
+    )
 
 
 def request_session_review(settings: SessionSettings, state: SessionState) -> TurnRequest:
@@ -157,13 +178,15 @@ def request_session_review(settings: SessionSettings, state: SessionState) -> Tu
         **_reports(settings, state, state.tasks),
         **_checks_document(state.flow.checked),
     }
-    key, keys = whole_session_key(state, SessionWork.SESSION_REVIEW), {"MODE": "SESSION_REVIEW"}
+    key, fields = whole_session_key(state, SessionWork.SESSION_REVIEW), {"MODE": "SESSION_REVIEW"}
     if not settings.layout.reviewer_adds_tasks:
-        return _request(settings, state, key, "reviewer", ("review.md",), keys, inbox)
+        return _request(settings, state, key, role="reviewer", documents=("review.md",), fields=fields, inbox=inbox)
     if earlier := reviews(state):
         inbox["previous-review.md"] = state.texts[settings.layout.review(earlier[-1].number)]
-    keys["ITERATION"] = str(review_number(state))
-    return _request(settings, state, key, "reviewer", ("review.md", "tasks.md"), keys, inbox)
+    fields["ITERATION"] = str(review_number(state))
+    return _request(
+        settings, state, key, role="reviewer", documents=("review.md", "tasks.md"), fields=fields, inbox=inbox
+    )
 
 
 def request_critique(settings: SessionSettings, state: SessionState) -> TurnRequest:
@@ -171,15 +194,15 @@ def request_critique(settings: SessionSettings, state: SessionState) -> TurnRequ
     number, cycle = state.metadata.iteration, state.metadata.critique_cycle
     inbox = {"review.md": state.texts.get(settings.layout.review(number), ""), **_checks_document(state.flow.checked)}
     inbox |= _tasks(settings, state)
-    keys = {"MODE": "CRITIQUE_BREAKDOWN", "CRITIQUE_CYCLE": str(cycle)}
+    fields = {"MODE": "CRITIQUE_BREAKDOWN", "CRITIQUE_CYCLE": str(cycle)}
     return _request(
         settings,
         state,
         SessionKey(SessionWork.CRITIQUE, iteration=number, cycle=cycle),
-        "planner",
-        ("tasks/*.md",),
-        keys,
-        inbox,
+        role="planner",
+        documents=("tasks/*.md",),
+        fields=fields,
+        inbox=inbox,
     )
 
 
@@ -189,9 +212,15 @@ def request_knowledge(settings: SessionSettings, state: SessionState) -> TurnReq
     inbox = {"review.md": state.texts.get(settings.layout.review(number), ""), **_reports(settings, state, state.tasks)}
     for category, name in settings.layout.knowledge_in(state.texts, number):
         inbox[f"knowledge/{category}/{name}"] = state.texts[settings.layout.knowledge(number, category, name)]
-    documents, keys = ("knowledge/*/*.md",), {"MODE": "EXTRACT"}
+    documents, fields = ("knowledge/*/*.md",), {"MODE": "EXTRACT"}
     return _request(
-        settings, state, SessionKey(SessionWork.EXTRACT, iteration=number), "librarian", documents, keys, inbox
+        settings,
+        state,
+        SessionKey(SessionWork.EXTRACT, iteration=number),
+        role="librarian",
+        documents=documents,
+        fields=fields,
+        inbox=inbox,
     )
 
 
@@ -202,14 +231,14 @@ def request_selection(settings: SessionSettings, state: SessionState) -> TurnReq
     for category, name in settings.layout.knowledge_in(state.texts, number):
         inbox[f"knowledge/{category}/{name}"] = state.texts[settings.layout.knowledge(number, category, name)]
     key = SessionKey(SessionWork.CURATE, iteration=number)
-    keys = {"MODE": "PROMOTE", "APPROVAL": f"{INBOX}/approval.md"}
-    return _request(settings, state, key, "librarian", ("knowledge/*/*.md",), keys, inbox)
+    fields = {"MODE": "PROMOTE", "APPROVAL": f"{INBOX}/approval.md"}
+    return _request(settings, state, key, role="librarian", documents=("knowledge/*/*.md",), fields=fields, inbox=inbox)
 
 
 def request_replan(settings: SessionSettings, state: SessionState, task: str) -> TurnRequest:
     """The turn of a planner who changes a task, because the user asked for something else while it was done."""
     flow = state.flow_of(task)
-    keys = {"MODE": "REBREAKDOWN", "FAILED_TASKS": task, "STEER": f"{INBOX}/steer.md"}
+    fields = {"MODE": "REBREAKDOWN", "FAILED_TASKS": task, "STEER": f"{INBOX}/steer.md"}
     inbox = {
         **_tasks(settings, state),
         **_reports(settings, state, (task,)),
@@ -217,25 +246,26 @@ def request_replan(settings: SessionSettings, state: SessionState, task: str) ->
         "steer.md": _words_of_user(state, flow.why),
     }
     key = SessionKey(SessionWork.REPLAN, task=task, attempt=flow.attempt)
-    return _request(settings, state, key, "planner", ("tasks/*.md",), keys, inbox)
+    return _request(settings, state, key, role="planner", documents=("tasks/*.md",), fields=fields, inbox=inbox)
 
 
 def request_split(settings: SessionSettings, state: SessionState, task: str) -> TurnRequest:
     """The turn of a planner who splits a task that was too large."""
     flow = state.flow_of(task)
-    keys = {"MODE": "REBREAKDOWN_TASK", "TASK_ID": task, "REASON": " ".join(flow.why.split())[:300]}
+    fields = {"MODE": "REBREAKDOWN_TASK", "TASK_ID": task, "REASON": " ".join(flow.why.split())[:300]}
     inbox = {**_tasks(settings, state), "report.md": settings.report(state, task)}
     key = SessionKey(SessionWork.SPLIT, task=task, attempt=flow.attempt)
-    return _request(settings, state, key, "planner", ("tasks/*.md",), keys, inbox)
+    return _request(settings, state, key, role="planner", documents=("tasks/*.md",), fields=fields, inbox=inbox)
 
 
 def _request(
     settings: SessionSettings,
     state: SessionState,
     key: SessionKey,
+    *,
     role: str,
     documents: tuple[str, ...],
-    keys: Mapping[str, str],
+    fields: Mapping[str, str],
     inbox: Mapping[str, str],
     task: str = "",
     workspace: str = READ_ONLY_WORKSPACE,
@@ -245,23 +275,23 @@ def _request(
     It runs in the workspace of its task; without a task, in `workspace`, which has what was merged.
     """
     number, layout = state.metadata.iteration, settings.layout
-    mode, foreign = keys.get("MODE", ""), role in settings.roles.foreign
+    mode, foreign = fields.get("MODE", ""), role in settings.roles.foreign
     inbox_texts = {**_common(settings, state), **inbox}
-    prompt_keys = dict(keys)
+    prompt_fields = dict(fields)
     if foreign:
-        prompt_keys = {"SESSION_PATH": f"{OUTBOX}/{DRAFTS}/", **keys}
+        prompt_fields = {"SESSION_PATH": f"{OUTBOX}/{DRAFTS}/", **fields}
     if not layout.is_classic:
-        prompt_keys["ITERATION"] = str(number)
+        prompt_fields["ITERATION"] = str(number)
     batches = [one for one in layout.batches_in(state.texts, number) if one in state.metadata.processed]
     copied_files = {f"feedbacks/{one}": layout.feedback(number, one).rpartition("/")[0] for one in batches}
     if batches:
         inbox_texts |= {f"feedbacks/{one}/feedbacks.md": state.texts[layout.feedback(number, one)] for one in batches}
-        prompt_keys |= dict.fromkeys(_FEEDBACK.get(role, ()), f"{INBOX}/feedbacks/")
+        prompt_fields |= dict.fromkeys(_FEEDBACK.get(role, ()), f"{INBOX}/feedbacks/")
     if isinstance(layout, ClassicLayout) and key.step.startswith(UPDATE):
         copied_files = {"update": layout.update_directory(int(key.step.removeprefix(UPDATE)))}
     if settings.roles.skills:
         inbox_texts["skills.md"] = "".join(f"- {skills}\n" for skills in settings.roles.skills)
-        prompt_keys["SKILLS_DIR"] = ", ".join(settings.roles.skills)
+        prompt_fields["SKILLS_DIR"] = ", ".join(settings.roles.skills)
     limits = state.guardrails
     request = TurnRequest(
         key=str(key),
@@ -281,8 +311,8 @@ def _request(
         wall=limits.task_wip_minutes * 60 if task else None,
         retries=limits.max_retries,
     )
-    values = _form_values(settings, state, request, prompt_keys)
-    return replace(request, prompt=build_session_prompt(settings, state, request, prompt_keys, values))
+    values = _form_values(settings, state, request, prompt_fields)
+    return replace(request, prompt=build_session_prompt(settings, state, request, prompt_fields, values))
 
 
 def _workspace(state: SessionState, task: str, workspace: str) -> str:
@@ -320,23 +350,23 @@ def _find_instructions(settings: SessionSettings, state: SessionState) -> str:
 
 
 def _form_values(
-    settings: SessionSettings, state: SessionState, request: TurnRequest, keys: Mapping[str, str]
+    settings: SessionSettings, state: SessionState, request: TurnRequest, fields: Mapping[str, str]
 ) -> dict[str, str]:
     """The values for the templates of the documents to hand over."""
     numbers = [int(found[1]) for name in state.tasks if (found := _TASK_NUMBER.match(name))]
-    category = keys.get("CATEGORY", "")
-    is_rework = keys.get("ATTEMPT_NUMBER", "1") != "1"
+    category = fields.get("CATEGORY", "")
+    is_rework = fields.get("ATTEMPT_NUMBER", "1") != "1"
     has_feedback = any(name.startswith("feedbacks/") for name in request.inbox)
     feedback = _FEEDBACK_FORMS.get(request.role, "") if has_feedback else ""
     return {
         "iteration": str(state.metadata.iteration),
-        "cycle": keys.get("CYCLE", "1"),
+        "cycle": fields.get("CYCLE", "1"),
         "category": category,
         "file": next((name for name in request.inbox if name.startswith("questions/")), ""),
         "prefix": _PREFIXES.get(category, "Q-TECH"),
-        "task": keys.get("TASK_ID", ""),
-        "critique": keys.get("CRITIQUE_CYCLE", ""),
-        "review": keys.get("ITERATION", ""),
+        "task": fields.get("TASK_ID", ""),
+        "critique": fields.get("CRITIQUE_CYCLE", ""),
+        "review": fields.get("ITERATION", ""),
         "next": str(max(numbers, default=0) + 1),
         "rework": _REWORK_FORM if is_rework else "",
         "feedback": feedback,
@@ -405,7 +435,7 @@ _FEEDBACK = {
     "executor": ("FEEDBACK_CONTEXT",),
     "reviewer": ("FEEDBACK_CONTEXT",),
 }
-"""The prompt keys that name the feedback, by role."""
+"""The fields of the prompt that name the feedback, by role."""
 
 
 def _last_iteration(settings: SessionSettings, state: SessionState) -> dict[str, str]:
