@@ -12,7 +12,7 @@ from pathlib import Path
 from ralph.core.prompt import Place, Prompt, PromptPart
 from ralph.core.signals import DatedSignal, Signal, SignalType
 from ralph.core.turns import Change, EarlierTurn, FileStat, TurnEnd, TurnRequest
-from ralph.documents.contracts import describe_earlier_turns
+from ralph.documents.answers import describe_earlier_turns
 from ralph.documents.guidance import Messages, render_guidance
 from ralph.store.settings import load_prompt
 
@@ -54,7 +54,7 @@ def collect() -> list[Case]:
 
 def inbox_of(request: TurnRequest) -> frozenset[str]:
     """The files that a turn finds in its inbox."""
-    form = {"result.schema.json"} if request.contract else set()
+    form = {"result.schema.json"} if request.answer_schema else set()
     return frozenset({*request.inbox, *request.copied_files, *form})
 
 
@@ -63,7 +63,7 @@ def with_messages(request: TurnRequest, *messages: tuple[SignalType, str], in_fo
     told = Messages(
         new=list(_received(*messages)), in_force=list(_received(*((SignalType.STEER, one) for one in in_force)))
     )
-    guidance = render_guidance(load_prompt("steering", NOWHERE), told, answers=bool(request.contract))
+    guidance = render_guidance(load_prompt("steering", NOWHERE), told, answers=bool(request.answer_schema))
     return request.prompt.with_parts(PromptPart("messages", guidance.text, "What the user said.", Place.MESSAGES))
 
 

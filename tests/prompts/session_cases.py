@@ -10,7 +10,7 @@ from golden import NOWHERE, Case, after_steer, inbox_of, with_messages
 from ralph.core.check_output import fence
 from ralph.core.signals import SignalType
 from ralph.core.turns import OUTBOX, FileStat, TurnRequest
-from ralph.documents.contracts import build_repair_prompt, with_rejection
+from ralph.documents.answers import build_repair_prompt, with_rejection
 from ralph.documents.guidance import POLL_FOR_MESSAGES
 from ralph.store.settings import load_prompt
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 from golden import GOLDEN
 
-from ralph.documents.session.answers import CONTRACTS
+from ralph.documents.session.answers import ANSWERS
 
 MODES_OF = {"session.reviewer": "reviewer.TASK_REVIEW", "session.review": "reviewer.SESSION_REVIEW"}
-"""The roles and modes of the contracts that are not named after them."""
+"""The roles and modes of the answer schemas that are not named after them."""
 WITH_FEEDBACK = (
     "executor-first-attempt",
     "executor-further-attempt",
@@ -39,9 +39,9 @@ LOOP_STEERED = ("first-iteration", "further-iteration", "further-iteration-findi
 
 def list_session_turns(layout: str) -> Iterator[str]:
     """The turns of a layout, as their golden files are called."""
-    for contract in CONTRACTS:
-        name = MODES_OF.get(contract) or contract.partition(".")[2]
-        if contract.partition(".")[0] != ("session" if layout == "standard" else "classic"):
+    for schema in ANSWERS:
+        name = MODES_OF.get(schema) or schema.partition(".")[2]
+        if schema.partition(".")[0] != ("session" if layout == "standard" else "classic"):
             continue
         role, _, mode = name.lower().partition(".")
         if role == "executor":

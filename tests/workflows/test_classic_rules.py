@@ -16,7 +16,7 @@ from ralph.core.events import ChecksEnded, Do, DocumentEdited, Event, RunChecks,
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import Change, TurnEnd, TurnRequest, TurnResult
-from ralph.documents import contracts
+from ralph.documents import answers
 from ralph.documents.session.layout import ClassicLayout
 from ralph.documents.session.progress import Marker, is_legal_change
 from ralph.documents.session.reports import ReviewVerdict as Judgement
@@ -174,9 +174,9 @@ class Driver:
         if work.role == "executor" and self.chance.random() < 0.1:
             return replace(result, end=self.chance.choice((TurnEnd.WALL, TurnEnd.FAILED)), error="boom")
         answer, documents = self.content(work)
-        fixed, errors = contracts.parse_answer(work.contract, json.dumps(answer))
+        fixed, errors = answers.parse_answer(work.answer_schema, json.dumps(answer))
         assert fixed is not None and not errors, errors
-        assert contracts.find_answer_faults(work.contract, fixed, documents, work.inbox) == ()
+        assert answers.find_answer_faults(work.answer_schema, fixed, documents, work.inbox) == ()
         return replace(result, answer=fixed, documents=documents)
 
     def content(self, work: TurnRequest) -> tuple[dict[str, Any], Mapping[str, str]]:

@@ -66,9 +66,9 @@ class Steady(Driver):
         if work.role == "executor":
             done = {"status": "completed", "success_criteria_met": True}
             return replace(result, answer=done, documents={"report.md": "### R\n"})
-        if work.contract == "session.reviewer":
+        if work.answer_schema == "session.reviewer":
             return replace(result, answer={"status": "completed", "verdict": "Qualified"})
-        if work.contract == "session.review":
+        if work.answer_schema == "session.review":
             return replace(
                 result, answer={"status": "completed", "assessment": "Complete"}, documents={"review.md": "x"}
             )

@@ -220,7 +220,9 @@ class Play:
         place = work.workspace or "the tree"
         self.told.append(f"  turn of the {work.role} in {place}, reads only: {work.reads_only}, wall: {work.wall}")
         self.told += [f"    {line}" for line in head.splitlines()]
-        self.told.append(f"    contract {work.contract}, hands over {', '.join(work.outputs)}, retries {work.retries}")
+        self.told.append(
+            f"    schema {work.answer_schema}, hands over {', '.join(work.outputs)}, retries {work.retries}"
+        )
         self.told.append(f"    inbox: {', '.join(work.inbox)}")
         if work.drafts:
             self.told.append(f"    drafts: {', '.join(work.drafts)}")

@@ -15,7 +15,7 @@ from ralph.core.events import MergeResult
 from ralph.core.prompt import count_tokens
 from ralph.core.signals import SignalType
 from ralph.core.turns import TurnRequest
-from ralph.documents import contracts
+from ralph.documents import answers
 from ralph.workflows.session.prompts import TURN
 
 GOLDEN = Path(__file__).parents[1] / "prompts" / "golden" / "session"
@@ -187,10 +187,10 @@ def test_executor_gets_the_cause_that_the_check_printed_first(layout: str) -> No
 
 
 @pytest.mark.parametrize("layout", ["standard", "classic"])
-def test_examples_of_answers_fit_their_contract(layout: str) -> None:
+def test_examples_of_answers_match_their_schema(layout: str) -> None:
     for name, request in requests_of(layout).items():
         [example] = re.findall(r"`result.json`:\n````\n(.*?)\n````", request.prompt.text, re.DOTALL)
-        answer, errors = contracts.parse_answer(request.contract, example)
+        answer, errors = answers.parse_answer(request.answer_schema, example)
         assert answer is not None and not errors, (name, errors)
         assert json.loads(example).keys() <= answer.keys()
 
@@ -203,7 +203,7 @@ def test_prompts_name_the_checks_and_what_may_be_answered(layout: str) -> None:
             request.prompt.parts
         ):
             assert "- `make test` (passed before the session started)" in text, name
-        for field, values in contracts.list_choices(request.contract).items():
+        for field, values in answers.list_choices(request.answer_schema).items():
             assert f"`{field}` is {' | '.join(values)}" in text, name
     planner = requests_of(layout)["planner-task_breakdown"]
     assert "make test" in planner.prompt.text
@@ -212,19 +212,19 @@ def test_prompts_name_the_checks_and_what_may_be_answered(layout: str) -> None:
 
 def test_every_mode_has_a_text_and_a_form() -> None:
     texts = roles()
-    for contract in contracts_of_sessions():
-        layout, role, mode = contract
+    for schema in schemas_of_sessions():
+        layout, role, mode = schema
         form = texts.section("forms" if layout == "session" else "classic-forms", f"{role} {mode}".strip())
-        assert "`result.json`:" in form, contract
+        assert "`result.json`:" in form, schema
         if mode:
-            assert texts.section(role, mode) or texts.section("classic", f"{role} {mode}"), contract
+            assert texts.section(role, mode) or texts.section("classic", f"{role} {mode}"), schema
 
 
-def contracts_of_sessions() -> Iterator[tuple[str, str, str]]:
-    from ralph.documents.session.answers import CONTRACTS
+def schemas_of_sessions() -> Iterator[tuple[str, str, str]]:
+    from ralph.documents.session.answers import ANSWERS
 
     special = {"session.reviewer": ("reviewer", "TASK_REVIEW"), "session.review": ("reviewer", "SESSION_REVIEW")}
-    for name in CONTRACTS:
+    for name in ANSWERS:
         layout, role, mode = [*name.split("."), ""][:3]
         yield (layout, *special.get(name, (role, mode)))
 
@@ -255,12 +255,12 @@ def literal_documents(prompt: str) -> dict[str, str]:
 def test_who_only_copies_the_examples_hands_over_valid_documents(layout: str, mode: str) -> None:
     request = requests_of(layout)[mode]
     documents = literal_documents(request.prompt.text)
-    answer, errors = contracts.parse_answer(request.contract, documents.pop("result.json"))
+    answer, errors = answers.parse_answer(request.answer_schema, documents.pop("result.json"))
     assert answer is not None and not errors
     if mode == "planner-rebreakdown_task":
         documents["tasks/task-1.2.md"] = documents["tasks/task-1.1.md"].replace("task-1.1", "task-1.2")
     assert documents, "the prompt shows no document"
-    assert contracts.find_answer_faults(request.contract, answer, documents, request.inbox) == ()
+    assert answers.find_answer_faults(request.answer_schema, answer, documents, request.inbox) == ()
 
 
 @pytest.mark.parametrize("layout", ["standard", "classic"])

@@ -24,7 +24,7 @@ from ralph.core.events import (
 )
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
-from ralph.documents import contracts
+from ralph.documents import answers
 from ralph.documents.session import metadata, progress
 from ralph.documents.session.layout import Layout
 from ralph.documents.session.metadata import State
@@ -218,9 +218,9 @@ class Driver:
         if work.role == "executor" and roll < 0.1:
             return replace(result, end=self.chance.choice((TurnEnd.WALL, TurnEnd.FAILED)), error="boom")
         answer, documents = self.content(work)
-        fixed, errors = contracts.parse_answer(work.contract, _json(answer))
+        fixed, errors = answers.parse_answer(work.answer_schema, _json(answer))
         assert fixed is not None and not errors, errors
-        assert contracts.find_answer_faults(work.contract, fixed, documents, work.inbox) == ()
+        assert answers.find_answer_faults(work.answer_schema, fixed, documents, work.inbox) == ()
         return replace(result, answer=fixed, documents=documents)
 
     def content(self, work: TurnRequest) -> tuple[dict[str, Any], Mapping[str, str]]:

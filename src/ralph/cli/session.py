@@ -32,7 +32,7 @@ from ralph.app.sessions import (
 from ralph.app.trust import consent_to_resume
 from ralph.app.views import open_view
 from ralph.cli.console import complete_runs, here, json_option, print_result
-from ralph.cli.render.session import contract, session_lines
+from ralph.cli.render.session import build_status_document, session_lines
 from ralph.cli.resume import guidance_option, resume_options
 from ralph.cli.start import detach, options_from, run_in_foreground, run_options, start_or_show
 from ralph.cli.trust import ask_consent
@@ -124,7 +124,7 @@ def _row(found: UserSession) -> dict[str, Any]:
 def _contract_of(found: UserSession) -> dict[str, Any]:
     """A session in the form that other tools know."""
     rules = session_workflow(found.record, found.project.root)
-    return contract(rules, found.state(), alive=found.alive, aborted=found.is_aborted)
+    return build_status_document(rules, found.state(), alive=found.alive, aborted=found.is_aborted)
 
 
 @session.command("show")

@@ -51,8 +51,8 @@ class TurnRequest:
     """The prompt, without the messages of the user."""
     is_iteration: bool = False
     """Whether this turn is an iteration."""
-    contract: str = ""
-    """The name of the contract that `result.json` must fulfil; empty if none is taken."""
+    answer_schema: str = ""
+    """The name of the schema that `result.json` must match; empty if the turn writes none."""
     answer_required: bool = False
     """Whether a turn without a valid `result.json` has failed."""
     failures: int = 0

@@ -345,7 +345,7 @@ class Jobs:
         messages = self.ledger.signals.messages_for(
             request.role, is_actor=request.is_actor, new=new, iteration=self._iteration(), reminds=is_fresh
         )
-        guidance = render_guidance(self.steering, messages, answers=bool(request.contract))
+        guidance = render_guidance(self.steering, messages, answers=bool(request.answer_schema))
         if guidance.file:
             request = replace(request, inbox={**request.inbox, GUIDANCE_FILE: guidance.file})
         return replace(turn, request=request, guidance=guidance.text)

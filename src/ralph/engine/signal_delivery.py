@@ -100,7 +100,7 @@ class SignalDelivery:
             await self._ports.turns.stop(turn, "steered")
             return
         is_pause = signal.type is SignalType.PAUSE
-        answers = bool(turn.request.contract)
+        answers = bool(turn.request.answer_schema)
         text = render_pause(signal) if is_pause else render_message(self._template, signal, answers=answers)
         await self._ports.turns.send_message(turn, signal.id, text)
 

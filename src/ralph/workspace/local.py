@@ -23,9 +23,9 @@ from ralph.core.errors import AgentUnavailableError, StateError
 from ralph.core.ids import turn_name
 from ralph.core.prompt import PROGRAM, Place, Prompt, PromptPart, build_prompt, fill_parts, measure_parts
 from ralph.core.turns import OUTBOX, AgentEvent, Turn, TurnEnd, TurnResult
-from ralph.documents import contracts
+from ralph.documents import answers
 from ralph.documents.agent.events import NO_PUBLISHING, PUBLISH_RULES_VARIABLE
-from ralph.documents.contracts import build_repair_prompt, describe_earlier_turns, with_rejection
+from ralph.documents.answers import build_repair_prompt, describe_earlier_turns, with_rejection
 from ralph.documents.guidance import POLL_FOR_MESSAGES
 from ralph.documents.hats.definition import COORDINATOR
 from ralph.documents.run_record import RunRecord
@@ -221,7 +221,9 @@ class LocalTurns:
         request = turn.request
         with storage(directory):
             directory.mkdir(parents=True, exist_ok=True)
-            schema = {"result.schema.json": contracts.render_schema(request.contract)} if request.contract else {}
+            schema = (
+                {"result.schema.json": answers.render_schema(request.answer_schema)} if request.answer_schema else {}
+            )
             self._link_shared_files()
             self.files.fill_inbox({**request.inbox, **schema}, directory)
             copy_lent_files(self.root, self.files.inbox, request.copied_files)
@@ -277,7 +279,9 @@ class LocalTurns:
         The events of a hat that starts its turn anew are left out: it publishes them again.
         """
         request, remembers = turn.request, self.agents[turn.agent].abilities.resume
-        if not turn.continued_turn or not (turn.errors_to_repair or turn.rejected or remembers or request.contract):
+        if not turn.continued_turn or not (
+            turn.errors_to_repair or turn.rejected or remembers or request.answer_schema
+        ):
             return {}
         before = self._directory(replace(turn, number=turn.continued_turn)) / "outbox"
         return read_documents(before, (*turn.request.outputs, *turn.request.drafts))
@@ -391,26 +395,24 @@ class LocalTurns:
         """The answer, and the errors in it or in the documents that belong to it."""
         answer, errors = self._read_result(turn, directory, text)
         if answer is not None and not errors:
-            errors = contracts.find_answer_faults(turn.request.contract, answer, handed, turn.request.inbox)
+            errors = answers.find_answer_faults(turn.request.answer_schema, answer, handed, turn.request.inbox)
         return answer, errors
 
     def _read_result(self, turn: Turn, directory: Path, text: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
         """The validated `result.json`, or the last JSON block of the final message; and the errors in it."""
-        contract = turn.request.contract
-        if not contract:
+        schema = turn.request.answer_schema
+        if not schema:
             return None, ()
         try:
             data = read_limited(directory / "outbox" / "result.json", _ANSWER_LIMIT)
             if data.strip():
-                return contracts.parse_answer(contract, data.decode(errors="replace"))
+                return answers.parse_answer(schema, data.decode(errors="replace"))
         except FileNotFoundError:
             pass
         except (StateError, OSError) as error:
             return None, (f"result.json cannot be read: {error}",)
         blocks = _FENCED_JSON.findall(text)
-        answer, errors = (
-            contracts.parse_answer(contract, blocks[-1]) if blocks else (None, ("there is no result.json",))
-        )
+        answer, errors = answers.parse_answer(schema, blocks[-1]) if blocks else (None, ("there is no result.json",))
         required = turn.request.answer_required or bool(turn.errors_to_repair)
         return answer, errors if required else ()
 

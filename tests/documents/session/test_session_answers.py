@@ -36,8 +36,8 @@ def task(id: str, needs: str = "depends_on: []", files: str = "- a.py") -> dict[
     return {f"tasks/{id}.md": TASK.format(id=id, needs=needs, files=files)}
 
 
-def faults(contract: str, papers: dict[str, str], inbox: dict[str, str] | None = None, **answer: Any) -> list[str]:
-    return list(answers.FAULTS[contract]({**DONE, **answer}, papers, inbox or {}))
+def faults(schema: str, documents: dict[str, str], inbox: dict[str, str] | None = None, **answer: Any) -> list[str]:
+    return list(answers.FAULTS[schema]({**DONE, **answer}, documents, inbox or {}))
 
 
 def test_tasks_in_a_valid_order_are_taken() -> None:
@@ -133,16 +133,16 @@ def test_questioner_may_say_that_there_is_nothing_to_ask(layout: str) -> None:
 
 @pytest.mark.parametrize(("layout", "name"), [("session", "questions/technical.md"), ("classic", "plan.questions.md")])
 def test_research_answers_every_open_question(layout: str, name: str) -> None:
-    contract = f"{layout}.questioner.research"
-    assert faults(contract, {name: ASKED}, {name: ASKED}) == [f"{name}: there is no answer to Q-TECH-001"]
-    assert faults(contract, {}, {name: ASKED}) == [f"{name}: there is no answer to Q-TECH-001"]
+    schema = f"{layout}.questioner.research"
+    assert faults(schema, {name: ASKED}, {name: ASKED}) == [f"{name}: there is no answer to Q-TECH-001"]
+    assert faults(schema, {}, {name: ASKED}) == [f"{name}: there is no answer to Q-TECH-001"]
     for status in ("Answered", "Research Needed"):
-        assert faults(contract, {name: ASKED.replace("Unanswered", status)}, {name: ASKED}) == []
+        assert faults(schema, {name: ASKED.replace("Unanswered", status)}, {name: ASKED}) == []
 
 
-@pytest.mark.parametrize("contract", ["session.reviewer", "classic.reviewer.TASK_REVIEW"])
-def test_reviewer_who_fails_an_attempt_says_why(contract: str) -> None:
-    assert faults(contract, {}, verdict="Failed", feedback=" ") != []
-    assert faults(contract, {}, verdict="Failed", feedback="--help does not list it") == []
-    assert faults(contract, {"review.md": "It is missing."}, verdict="Failed") == []
-    assert faults(contract, {}, verdict="Qualified") == []
+@pytest.mark.parametrize("schema", ["session.reviewer", "classic.reviewer.TASK_REVIEW"])
+def test_reviewer_who_fails_an_attempt_says_why(schema: str) -> None:
+    assert faults(schema, {}, verdict="Failed", feedback=" ") != []
+    assert faults(schema, {}, verdict="Failed", feedback="--help does not list it") == []
+    assert faults(schema, {"review.md": "It is missing."}, verdict="Failed") == []
+    assert faults(schema, {}, verdict="Qualified") == []

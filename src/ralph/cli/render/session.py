@@ -149,10 +149,10 @@ def _about(settings: SessionSettings, state: SessionState, name: str) -> str:
     return " · ".join(fact for fact in facts if fact)
 
 
-def contract(
+def build_status_document(
     settings: SessionSettings, state: SessionState, *, alive: bool = False, aborted: bool = False
 ) -> dict[str, Any]:
-    """The session in the form that other tools know."""
+    """The status of a session, as other tools know it."""
     data = state.metadata
     if settings.layout.is_classic:
         return {
@@ -216,7 +216,7 @@ def _waits_for_user(state: SessionState) -> bool:
 
 def _list_lines(settings: SessionSettings, state: SessionState, spent: str, *, alive: bool, aborted: bool) -> list[str]:
     """A classic session at a glance: its steps and tasks in their order, and its reviews."""
-    facts = contract(settings, state, alive=alive, aborted=aborted)
+    facts = build_status_document(settings, state, alive=alive, aborted=aborted)
     lines = [f"Session {facts['session_id']}  {facts['current_state']}  {facts['status']}  classic"]
     lines += ["", settings.request.strip(), ""]
     blocked = {} if state.fault else state.graph.blocked

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ralph.core.errors import StateError
 from ralph.core.text import count
-from ralph.documents.contracts import Answer
+from ralph.documents.answers import Answer
 from ralph.documents.session import task_list, tasks
 from ralph.documents.session.markdown import close_open_marks, find_hidden_problems
 from ralph.documents.session.plan import PlanQuestion, find_plan_problems, parse_questions
@@ -18,50 +18,50 @@ Documents = Mapping[str, str]
 _TEXT = 4000
 
 
-def _form_config(**example: Any) -> ConfigDict:
+def _answer_config(**example: Any) -> ConfigDict:
     return ConfigDict(extra="ignore", strict=True, json_schema_extra={"examples": [example]})
 
 
 class _Answer(Answer):
-    model_config = _form_config()
+    model_config = _answer_config()
 
     summary: str = Field(default="", max_length=_TEXT, description="what you did or found, in a few sentences")
-    blockers: list[str] = Field(default=[], description="what keeps you from it, if you are blocked or failed")
+    blockers: list[str] = Field(default=[], description="what keeps you from doing it, if you are blocked or failed")
 
 
 class PlanningAnswer(_Answer):
     """What a planner or a questioner hands back."""
 
-    model_config = _form_config(status="completed", summary="the plan has four goals")
+    model_config = _answer_config(status="completed", summary="the plan has four goals")
 
     status: Literal["completed", "blocked", "paused"] = Field(description="whether you did what your MODE says")
-    critical_findings: list[str] = Field(default=[], description="what the plan does not know yet and should")
+    critical_findings: list[str] = Field(default=[], description="important facts that the plan does not consider yet")
 
 
 class QuestionerAnswer(PlanningAnswer):
     """What a questioner hands back."""
 
-    model_config = _form_config(
+    model_config = _answer_config(
         status="completed", no_questions=False, summary="six questions; two could change the plan"
     )
 
     no_questions: bool = Field(
-        default=False, description="true if nothing is worth asking; then you hand over no file of questions"
+        default=False, description="true if there is nothing to ask; then you hand over no file of questions"
     )
 
 
 class ExecutorAnswer(_Answer):
     """What an executor hands back. It informs; the engine's own checks and the review decide."""
 
-    model_config = _form_config(
+    model_config = _answer_config(
         status="completed", success_criteria_met=True, files_modified=["src/cli.py"], summary="added --verbose"
     )
 
-    status: Literal["completed", "failed", "blocked", "paused"] = Field(description="what came of the task")
+    status: Literal["completed", "failed", "blocked", "paused"] = Field(description="whether you completed the task")
     success_criteria_met: bool = Field(default=False, description="whether every success criterion holds")
     files_modified: list[str] = Field(default=[], description="the files that you changed")
-    feedback_addressed: list[str] = Field(default=[], description="the ids of issues in the feedback that this settles")
-    discovered_tasks: list[str] = Field(default=[], description="what else should be done, in a line each")
+    feedback_addressed: list[str] = Field(default=[], description="the ids of the feedback issues that you fixed")
+    discovered_tasks: list[str] = Field(default=[], description="what else should be done, one line per task")
 
 
 class _Judgement(_Answer):
@@ -80,19 +80,19 @@ class _Judgement(_Answer):
 class ReviewerAnswer(_Judgement):
     """What the reviewer of a task hands back."""
 
-    model_config = _form_config(status="completed", verdict="Failed", feedback="`--verbose` is not in --help")
+    model_config = _answer_config(status="completed", verdict="Failed", feedback="`--verbose` is not in --help")
     verdict_in = "verdict"
 
     verdict: Literal["Qualified", "Failed", ""] = Field(
         default="", description="Qualified only if every success criterion holds"
     )
-    feedback: str = Field(default="", max_length=_TEXT, description="what exactly has to be different, if it failed")
+    feedback: str = Field(default="", max_length=_TEXT, description="what exactly must change, if it failed")
 
 
 class SessionReviewAnswer(_Judgement):
     """What the reviewer of the session hands back."""
 
-    model_config = _form_config(
+    model_config = _answer_config(
         status="completed", assessment="Gaps Identified", goals_achieved="3/4", gaps=["no help text"]
     )
     verdict_in = "assessment"
@@ -100,13 +100,13 @@ class SessionReviewAnswer(_Judgement):
     assessment: Literal["Complete", "Gaps Identified", ""] = Field(
         default="", description="Complete only if every goal is reached"
     )
-    goals_achieved: str = Field(default="", max_length=200, description="how many of how many, as X/Y")
-    gaps: list[str] = Field(default=[], description="each gap, and what it would take")
+    goals_achieved: str = Field(default="", max_length=200, description="how many of the goals are reached, as X/Y")
+    gaps: list[str] = Field(default=[], description="each gap, and what would close it")
 
 
 PLANNER = ("INITIALIZE", "TASK_BREAKDOWN", "UPDATE", "REBREAKDOWN", "REBREAKDOWN_TASK", "CRITIQUE_BREAKDOWN")
 QUESTIONER = ("brainstorm", "research", "feedback-analysis")
-CONTRACTS: dict[str, type[BaseModel]] = {
+ANSWERS: dict[str, type[BaseModel]] = {
     **{f"session.planner.{mode}": PlanningAnswer for mode in PLANNER},
     **{f"session.questioner.{mode}": QuestionerAnswer for mode in QUESTIONER},
     "session.librarian.EXTRACT": PlanningAnswer,
@@ -120,17 +120,17 @@ CONTRACTS: dict[str, type[BaseModel]] = {
     "classic.reviewer.TASK_REVIEW": ReviewerAnswer,
     "classic.reviewer.SESSION_REVIEW": SessionReviewAnswer,
 }
-"""The form of an answer, by role and mode."""
+"""The model of each answer, by the name of its schema."""
 
 
 Faults = Callable[[Mapping[str, Any], Documents, Documents], tuple[str, ...]]
-"""What is wrong with an answer and its documents, by what lay in the inbox."""
+"""Finds what is wrong with an answer and its documents, given the files of the inbox."""
 
 
 def require_documents(*names: str, may: tuple[str, ...] = (), **problems: Callable[[str], list[str]]) -> Faults:
-    """These documents must be there, and they and those that may be must be such as can be worked with.
+    """Require these documents. They, and the optional ones in `may`, must have no problems.
 
-    `problems` tells what is wrong with a document, by its name without the ending.
+    `problems` finds what is wrong with a document, by its name without the ending.
     """
 
     def look(answer: Mapping[str, Any], documents: Documents, inbox: Documents) -> tuple[str, ...]:

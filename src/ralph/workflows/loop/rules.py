@@ -140,7 +140,7 @@ class Loop:
                     key,
                     "reflector",
                     prompt,
-                    contract="loop.reflector",
+                    answer_schema="loop.reflector",
                     inbox=list_inbox(state),
                     copied_files=state.logs,
                 )
@@ -205,7 +205,7 @@ class Loop:
             role=choose_role(state, self.settings),
             prompt=actor_prompt(self.prompts, self.settings, self.checks, state, lessons),
             is_iteration=True,
-            contract="loop.actor",
+            answer_schema="loop.actor",
             failures=_since_best(state),
             verifies_failed_changes=True,
             delay=FAILED_TURN_WAITS[state.failed_turns],

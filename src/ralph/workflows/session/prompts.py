@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from ralph.core.prompt import Place, Prompt, PromptPart, build_prompt, fill_template, name_program
 from ralph.core.turns import INBOX, OUTBOX, TurnRequest
-from ralph.documents import contracts
+from ralph.documents import answers
 from ralph.workflows.session.state import SessionSettings, SessionState
 
 REQUEST_BUDGET = 1500
@@ -100,7 +100,7 @@ def build_session_prompt(
     task = request.inbox.get("task.md", "") if role == "executor" else ""
     inbox = _describe_inbox(request, _FOREIGN_INBOX if is_foreign else f"`{INBOX}` holds:")
     if is_foreign:
-        answer = f"`{OUTBOX}/result.json`, for example `{contracts.render_example(request.contract)}`\n"
+        answer = f"`{OUTBOX}/result.json`, for example `{answers.render_example(request.answer_schema)}`\n"
     else:
         form = fill_template("forms", _select_form(settings, request, mode), form_values).rstrip()
         answer = (
@@ -146,7 +146,7 @@ def build_session_prompt(
             PromptPart("inbox", inbox, "Files to read.", heading="# Your inbox"),
             PromptPart(
                 "answer",
-                f"{answer}\n{_describe_values(request.contract)}",
+                f"{answer}\n{_describe_values(request.answer_schema)}",
                 "What to hand over.",
                 Place.ANSWER,
                 heading="# What to hand over",
@@ -267,7 +267,7 @@ def _describe_inbox(request: TurnRequest, opening: str) -> str:
         if len(inside) > 1:
             text += f" ({', '.join(inside[:_MAX_NAMES])}{', ...' if len(inside) > _MAX_NAMES else ''})"
         lines.append(f"- `{name}`: {text}" if text else f"- `{name}`")
-    if request.contract:
+    if request.answer_schema:
         lines.append("- `result.schema.json`: the fields of `result.json`, your answer")
     return "\n".join(lines)
 
@@ -283,9 +283,9 @@ def _group_names(names: Iterable[str]) -> dict[str, list[str]]:
     return found
 
 
-def _describe_values(contract: str) -> str:
+def _describe_values(schema: str) -> str:
     """What the fields of an answer may be, and what to answer if the work cannot be done."""
-    choices = contracts.list_choices(contract)
+    choices = answers.list_choices(schema)
     fields = ", ".join(f"`{name}` is {' | '.join(values)}" for name, values in choices.items())
     return (
         f"In `result.json` {fields}; `{INBOX}/result.schema.json` has every field. If you cannot do what is asked here,"

@@ -47,8 +47,8 @@ _FEEDBACK_FORMS = {
     "executor": "Add `### Feedback Context Applied`: which issues of the feedback this settles, and how.",
     "reviewer": "Add `### Feedback Resolution Validation`: a table Issue, Expected Fix, Evidence, Verdict.",
 }
-_CONTRACTS = {"": "session.executor", "TASK_REVIEW": "session.reviewer", "SESSION_REVIEW": "session.review"}
-"""The contracts that are not named after role and mode, by mode."""
+_ANSWER_SCHEMAS = {"": "session.executor", "TASK_REVIEW": "session.reviewer", "SESSION_REVIEW": "session.review"}
+"""The answer schemas that are not named after role and mode, by mode."""
 
 
 def request_planning(
@@ -297,7 +297,7 @@ def _request(
         key=str(key),
         role=role,
         prompt=Prompt(),
-        contract=_contract(settings, role, mode),
+        answer_schema=_name_answer_schema(settings, role, mode),
         task=task,
         task_attempt=key.attempt if task else 0,
         workspace=_workspace(state, task, workspace),
@@ -321,9 +321,9 @@ def _workspace(state: SessionState, task: str, workspace: str) -> str:
     return task_workspace(state, task) if task else workspace
 
 
-def _contract(settings: SessionSettings, role: str, mode: str) -> str:
+def _name_answer_schema(settings: SessionSettings, role: str, mode: str) -> str:
     if not settings.layout.is_classic:
-        return _CONTRACTS.get(mode, f"session.{role}.{mode}")
+        return _ANSWER_SCHEMAS.get(mode, f"session.{role}.{mode}")
     return f"classic.{role}" + (f".{mode}" if mode else "")
 
 

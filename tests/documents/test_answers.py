@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralph.core.codec import dump, to_plain
-from ralph.documents.contracts import _LOOP_FORMS, parse_answer, render_schema
-from ralph.documents.session.answers import CONTRACTS as SESSION
+from ralph.documents.answers import _LOOP_ANSWERS, parse_answer, render_schema
+from ralph.documents.session.answers import ANSWERS as SESSION
 
 CONTRACT = "loop.actor"
 
@@ -137,9 +137,9 @@ def test_steered_reflector_can_say_how_it_responded() -> None:
     assert answer is not None and answer["steering"] == steering
 
 
-@pytest.mark.parametrize("contract", [*_LOOP_FORMS, *SESSION])
-def test_a_contract_is_shown_as_json_schema(contract: str) -> None:
-    shown = json.loads(render_schema(contract))
+@pytest.mark.parametrize("schema", [*_LOOP_ANSWERS, *SESSION])
+def test_a_contract_is_shown_as_json_schema(schema: str) -> None:
+    shown = json.loads(render_schema(schema))
     assert shown["type"] == "object"
     assert shown["properties"]
     assert all("description" in field for field in shown["properties"].values())

@@ -1,4 +1,4 @@
-"""Contracts: the form in which a role must answer in `result.json`, and the prompts to repair an answer."""
+"""Answers of roles in `result.json`: their schemas, what is wrong with an answer, and the prompts to repair it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,9 +19,9 @@ class Steering(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     response: Literal["restarted", "adjusted", "scope-change"] = Field(
-        description="whether you began again, took it in and continued, or cannot because it is another task"
+        description="restarted: you redid work; adjusted: you included it; scope-change: it asks for a different task"
     )
-    note: str = Field(default="", max_length=2000, description="a sentence on it")
+    note: str = Field(default="", max_length=2000, description="what you did about it, in one sentence")
 
 
 class Answer(BaseModel):
@@ -33,7 +33,7 @@ class Answer(BaseModel):
 
 
 class LoopAnswer(Answer):
-    """What the actor of a loop hands back. It informs people and later turns; it decides nothing."""
+    """What the actor of a loop hands back. It informs the user and later turns, and decides nothing."""
 
     summary: str = Field(min_length=1, max_length=2000, description="what you did, in one or two sentences")
     learned: str = Field(default="", max_length=2000, description="what the next iteration should know")
@@ -49,44 +49,44 @@ class ReflectorAnswer(Answer):
     next: str = Field(min_length=1, max_length=2000, description="what to try next: one concrete action")
 
 
-_LOOP_FORMS: Mapping[str, type[BaseModel]] = {"loop.actor": LoopAnswer, "loop.reflector": ReflectorAnswer}
+_LOOP_ANSWERS: Mapping[str, type[BaseModel]] = {"loop.actor": LoopAnswer, "loop.reflector": ReflectorAnswer}
 
 
-def find_form(contract: str) -> type[BaseModel]:
-    """The form of an answer; those of a workflow are loaded when one of them is wanted."""
-    match contract.partition(".")[0]:
+def find_answer_model(schema: str) -> type[BaseModel]:
+    """The model of an answer, by the name of its schema. Those of sessions are loaded when one of them is needed."""
+    match schema.partition(".")[0]:
         case "session" | "classic":
-            from ralph.documents.session.answers import CONTRACTS as forms
+            from ralph.documents.session.answers import ANSWERS as models
         case _:
-            return _LOOP_FORMS[contract]
-    return forms[contract]
+            return _LOOP_ANSWERS[schema]
+    return models[schema]
 
 
 @cache
-def render_schema(contract: str) -> str:
-    """The contract as JSON Schema, for the inbox."""
-    return json.dumps(find_form(contract).model_json_schema(), indent=2) + "\n"
+def render_schema(schema: str) -> str:
+    """The JSON Schema of an answer, for the inbox."""
+    return json.dumps(find_answer_model(schema).model_json_schema(), indent=2) + "\n"
 
 
 @cache
-def render_example(contract: str) -> str:
-    """An answer that fulfils a contract, in one line."""
-    found = find_form(contract).model_json_schema().get("examples") or [{}]
+def render_example(schema: str) -> str:
+    """An example of an answer, in one line."""
+    found = find_answer_model(schema).model_json_schema().get("examples") or [{}]
     return json.dumps(found[0])
 
 
 @cache
-def list_choices(contract: str) -> Mapping[str, tuple[str, ...]]:
+def list_choices(schema: str) -> Mapping[str, tuple[str, ...]]:
     """The values that fields of an answer may have, by field, if they are a choice of words."""
-    fields = find_form(contract).model_json_schema()["properties"]
+    fields = find_answer_model(schema).model_json_schema()["properties"]
     found = {name: tuple(word for word in about.get("enum", ()) if word) for name, about in fields.items()}
     return {name: words for name, words in found.items() if words}
 
 
-def parse_answer(contract: str, text: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
+def parse_answer(schema: str, text: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
     """The answer, or everything that is wrong with it."""
     try:
-        answer = find_form(contract).model_validate(_clean(json.loads(text))).model_dump(exclude_none=True)
+        answer = find_answer_model(schema).model_validate(_clean(json.loads(text))).model_dump(exclude_none=True)
     except ValidationError as error:
         return None, tuple(_describe_fault(fault) for fault in error.errors())
     except (ValueError, RecursionError) as error:
@@ -95,16 +95,16 @@ def parse_answer(contract: str, text: str) -> tuple[Mapping[str, Any] | None, tu
 
 
 def find_answer_faults(
-    contract: str, answer: Mapping[str, Any], papers: Mapping[str, str], inbox: Mapping[str, str]
+    schema: str, answer: Mapping[str, Any], documents: Mapping[str, str], inbox: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """What is wrong with an answer of the right form, or with the documents that go with it, given the files of the inbox."""
-    match contract.partition(".")[0]:
+    """What is wrong with an answer that matches its schema, or with its documents, for these files of the inbox."""
+    match schema.partition(".")[0]:
         case "session" | "classic":
             from ralph.documents.session.answers import FAULTS as known
         case _:
             return ()
-    look = known.get(contract)
-    return look(answer, papers, inbox) if look else ()
+    look = known.get(schema)
+    return look(answer, documents, inbox) if look else ()
 
 
 def _clean(value: Any) -> Any:
@@ -145,7 +145,7 @@ def build_repair_prompt(template: str, request: TurnRequest, errors: Sequence[st
     """
     parts = request.prompt.parts
     answer = [part for part in parts if part.place is Place.ANSWER]
-    form_text = "" if answer else f"It has to fit this JSON Schema:\n{render_schema(request.contract)}"
+    form_text = "" if answer else f"It has to fit this JSON Schema:\n{render_schema(request.answer_schema)}"
     inbox = f"the files in `{INBOX}`"
     values = {
         "role": request.role,
@@ -197,7 +197,7 @@ def describe_earlier_turns(
             f"What turn {earlier[-1].turn} handed over is in `{OUTBOX}` again. Change it if anything is not right."
         )
     lines.append("Do not start over: look at what is there, keep what is right, and do what is left.")
-    if request.contract:
+    if request.answer_schema:
         lines.append("Hand over all that is asked for, also for the part that was done before you.")
     else:
         lines.append("An event that was published there does not count. Publish one for all of the work.")
