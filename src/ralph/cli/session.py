@@ -57,7 +57,7 @@ _SESSION_OPTIONS = (
         "--check",
         "criteria",
         multiple=True,
-        help="What must pass before the session is complete, in the form of --until. Can be repeated.",
+        help="What must pass before the session is complete, in the syntax of --until. Can be repeated.",
     ),
     click.option("--waves", is_flag=True, help="Finish each wave of tasks before the next one starts."),
 )

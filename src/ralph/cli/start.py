@@ -216,7 +216,7 @@ def loop(task: str, **params: Any) -> int:
     "--check",
     "criteria",
     multiple=True,
-    help="A criterion in addition to those of the preset, in the form of --until. Can be repeated.",
+    help="A criterion in addition to those of the preset, in the syntax of --until. Can be repeated.",
 )
 @click.option("--unchecked", is_flag=True, help="Start even if `ralph hats check` finds errors in the preset.")
 @run_options

@@ -128,7 +128,9 @@ def answer(words: tuple[str, ...], run: str | None, as_json: bool) -> int:
 
 
 @click.command("signals")
-@run_option
+@click.option(
+    "--run", metavar="ID", shell_complete=complete_runs, help="The run. Default: the live run, or the latest."
+)
 @click.option("--watch", is_flag=True, help="Follow the run until it ends.")
 @json_option
 def signals(run: str | None, watch: bool, as_json: bool) -> int:
