@@ -155,7 +155,7 @@ class TestFixingTests:
         first = project.state()["iterations"][0]
         assert not first.get("passed", False)
         assert "5 of 8 tests fail" in first["result"]
-        assert "nothing was changed" in project.prompt(2)
+        assert "the turn changed no files" in project.prompt(2)
 
     def test_progress_is_measured_and_lessons_go_into_the_next_prompt(self, fixed: tuple[Playground, Done]) -> None:
         project, _ = fixed

@@ -146,7 +146,7 @@ def test_missing_work_of_the_user_needs_attention_though_the_run_succeeded() -> 
     ("limits", "spent", "reason"),
     [
         (Limits(cost=1.0), Spent(cost=0.81), "81% of the cost limit is used"),
-        (Limits(tokens=1000), Spent(input_tokens=900), "90% of the tokens limit is used"),
+        (Limits(tokens=1000), Spent(input_tokens=900), "90% of the token limit is used"),
         (Limits(active_seconds=100.0), Spent(active_seconds=95.0), "95% of the time limit is used"),
         (Limits(cost=1.0), Spent(cost=0.8), ""),
         (Limits(iterations=10), Spent(iterations=10), ""),
@@ -233,6 +233,8 @@ GAMED = ChecksEnded("iteration-1", replace(verdict(PASS, PASS), findings=(FINDIN
          "done: all 2 checks pass after 2 iterations"),
         ((START, ended(Outcome.SUCCESS)), False, "done, without checks after 2 iterations"),
         ((START, ended(Outcome.NOTHING_TO_DO)), False, "nothing to do: the checks passed before the first turn"),
+        ((START, ended(Outcome.LIMIT_ITERATIONS, "the limit of 2 iterations was reached")), False,
+         "the limit of 2 iterations was reached"),
         ((START, ended(Outcome.ABORTED, "aborted by the user")), False, "aborted by the user"),
         (
             (START, TaskChanged("task-1", "A", TaskState.DONE, wave=1), TaskChanged("task-2", "B", TaskState.PLANNED, wave=2)),

@@ -174,7 +174,7 @@ def _list_warnings(view: RunView, now: float) -> tuple[str, ...]:
             found.append(f"no turn has received your message of {clock(signal.at)}")
     for limit in view.limits:
         if limit.share > NEARLY_USED and limit.name in ("cost", "tokens", "time"):
-            found.append(f"{limit.share:.0%} of the {limit.name} limit is used")
+            found.append(f"{limit.share:.0%} of the {limit.name.removesuffix('s')} limit is used")
     for turn in view.running_turns:
         silent = now - _last_sign(turn)
         if silent > IDLE_SECONDS:

@@ -53,10 +53,20 @@ def _describe_end(view: RunView) -> str:
     if outcome is Outcome.NOTHING_TO_DO:
         return "nothing to do: the checks passed before the first turn"
     words = outcome.value.replace("-", " ")
-    first = reason if reason.lower().startswith(words) else f"{words}: {reason}"
+    says_outcome = outcome in _LIMITS or reason.lower().startswith(words)
+    first = reason if says_outcome else f"{words}: {reason}"
     return _join(first.rstrip("."), describe_checks(view) if outcome not in _REASON_IS_ENOUGH else "")
 
 
+_LIMITS = (
+    Outcome.LIMIT_ITERATIONS,
+    Outcome.LIMIT_TIME,
+    Outcome.LIMIT_DEADLINE,
+    Outcome.LIMIT_COST,
+    Outcome.LIMIT_TOKENS,
+    Outcome.LIMIT_QUOTA,
+)
+"""Outcomes whose reason always names the limit."""
 _REASON_IS_ENOUGH = (Outcome.UNVERIFIABLE, Outcome.AWAITING_APPROVAL, Outcome.AWAITING_FEEDBACK, Outcome.ABORTED)
 
 

@@ -77,8 +77,9 @@ def _find_cause(pending: Iteration, verdict: Verdict, state: LoopState) -> str:
     """Why the checks fail, if it follows from what the run did; what they print is in the prompt anyway."""
     if verdict.gamed:
         outside = all(finding.rule is Rule.OUT_OF_SCOPE for finding in verdict.gamed)
-        gamed = "the guards found changes that may make the checks pass without the work"
-        return "files were changed that the run must not change" if outside else gamed
+        if outside:
+            return "the turn changed files outside the scope of the run"
+        return "the guards found changes that can make the checks pass without the work"
     if state.agent_error:
         return f"the agent's turn failed: {state.agent_error}"
     if flaky := [name_check(r) for r in verdict.failed if r.flaky]:
@@ -90,27 +91,27 @@ def _find_cause(pending: Iteration, verdict: Verdict, state: LoopState) -> str:
         return f"the changes broke {', '.join(regressed)}, which passed before"
     if failing := find_newly_failing(verdict, state.failed_before)[:3]:
         return f"{', '.join(failing)} did not fail before the run, and now {'does' if len(failing) == 1 else 'do'}"
-    return "nothing was changed" if not pending.files and pending.snapshot else ""
+    return "the turn changed no files" if not pending.files and pending.snapshot else ""
 
 
 def _find_next_step(verdict: Verdict) -> str:
     """What to do first, as far as a rule can tell: nothing that the next prompt says anyway."""
     if verdict.gamed:
         places = ", ".join(dict.fromkeys(f.place for f in verdict.gamed if f.line))
-        what = f"the change at {places[:150]}" if places else "what was found"
-        return f"undo {what} if it only makes a check pass; keep it and say why if the task asks for it"
+        what = f"the change at {places[:150]}" if places else "these changes"
+        return f"undo {what}; if the task asks for it, keep it and say why"
     if flaky := [name_check(r) for r in verdict.failed if r.flaky]:
-        return f"find what {flaky[0]} depends on beside the code (time, order, network, chance), and make it the same every time"
+        return f"find out why {flaky[0]} gives different results (time, order, network, randomness), and remove the cause"
     for result in verdict.failed:
         for line in (*find_error_lines(result.output, 10), *result.output.splitlines()):
             if place := _PLACE.search(line[:LONGEST_LINE]):
                 file, number = place[1] or place[3], place[2] or place[4]
-                return f"begin at {file}:{number}, the first place that {name_check(result)} complains about"
+                return f"start with {file}:{number}, the first error of {name_check(result)}"
     return ""
 
 
 def choose_lessons(state: LoopState, window: int) -> list[Iteration]:
-    """The past iterations that the next prompt tells of: the latest that say something about what still fails.
+    """The past iterations that the next prompt describes: the latest ones that say something about what still fails.
 
     Two that say the same are one; the later one counts. The last one is always there, if only to say what it did.
     """
