@@ -18,6 +18,7 @@ from ralph.core.errors import StateError, UsageError
 from ralph.core.events import RunEnded
 from ralph.core.turns import EventKind
 from ralph.documents.agent.events import EventLine, dump_json, parse_events, topic_matches
+from ralph.documents.hats.definition import show_role
 from ralph.store.journal import adopt_advice, moment, read_raw
 from ralph.store.runs import Project, RunDir
 
@@ -128,7 +129,9 @@ def _print(line: dict[str, Any], renderer: Renderer) -> None:
     try:
         at = moment(line["at"])
         if line["type"] == "turn.progress":
-            click.echo(f"{clock_time(at)}  turn {line['turn']} ({line['role']}) reports: {one_line(line['message'])}")
+            click.echo(
+                f"{clock_time(at)}  turn {line['turn']} ({show_role(line['role'])}) reports: {one_line(line['message'])}"
+            )
             return
         record = Record(line["seq"], at, from_plain(ENTRY_TYPES[line["type"]], line))
     except (KeyError, ValueError, TypeError, AttributeError, StateError):
@@ -219,5 +222,5 @@ def _event_files(project: Project, run: RunDir) -> list[Path]:
 
 
 def _event_line(event: EventLine) -> str:
-    source = one_line(event.row.get("hat") or event.row.get("source") or "")
+    source = show_role(one_line(event.row.get("hat") or event.row.get("source") or ""))
     return f"{one_line(event.ts)[11:19] or '-':<8}  {event.topic:<24} {f'[{source}] ' if source else ''}{one_line(event.text)}"

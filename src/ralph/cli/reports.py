@@ -16,6 +16,7 @@ from ralph.core.errors import UsageError
 from ralph.core.events import NOT_ISOLATED
 from ralph.core.prompt import PartSize, count_tokens
 from ralph.core.text import count
+from ralph.documents.hats.definition import show_role
 from ralph.store.files import read_limited, to_text
 from ralph.store.journal import adopt_advice, moment
 from ralph.view.model import Sums
@@ -74,17 +75,16 @@ def cost(run: str | None, everything: bool, as_json: bool) -> int:
     found = read_receipt(project, runs)
     by = {name: groups for name, groups in found.by.items() if everything or name != "run"}
     lines = [
-        f"turn {item['turn']:<4} {item['work']:<16} {item['role']:<14} {item['agent'][:24]:<24} {_money(item)}"
+        f"turn {item['turn']:<4} {item['work']:<16} {show_role(item['role']):<14} {item['agent'][:24]:<24} {_money(item)}"
         for item in (() if everything else found.turns)
     ]
     if not everything and len(found.turns) < found.total.turns:
         lines.insert(0, f"({found.total.turns - len(found.turns)} earlier turns are in the sums only)")
     for name, groups in by.items():
         lines.append(f"\nby {name}")
-        lines += [
-            f"  {key[:40]:<42} {count(sums.turns, 'turn'):>11}  {_money(_sums_json(sums))}"
-            for key, sums in groups.items()
-        ]
+        for key, sums in groups.items():
+            label = show_role(key) if name == "role" else key
+            lines.append(f"  {label[:40]:<42} {count(sums.turns, 'turn'):>11}  {_money(_sums_json(sums))}")
     lines.append(f"\ntotal {'':<39} {count(found.total.turns, 'turn'):>11}  {_money(_sums_json(found.total))}")
     facts: dict[str, Any] = {"runs": [one.id for one in runs], "turns": found.turns, "total": _sums_json(found.total)}
     for name, groups in by.items():

@@ -12,6 +12,7 @@ from ralph.core.events import MergeResult, RunEnded, TaskState
 from ralph.core.limits import Limits, describe_cost, option_to_go_on, ways_to_go_on
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import ASKED_FOR, SignalType
+from ralph.documents.hats.definition import show_role
 from ralph.view.fold import usage_of
 from ralph.view.graph import draw_graph
 from ralph.view.headline import describe_work, headline
@@ -178,7 +179,7 @@ def _list_warnings(view: RunView, now: float) -> tuple[str, ...]:
     for turn in view.running_turns:
         silent = now - _last_sign(turn)
         if silent > IDLE_SECONDS:
-            found.append(f"turn {turn.number} ({turn.role}) has been silent for {span(silent)}")
+            found.append(f"turn {turn.number} ({show_role(turn.role)}) has been silent for {span(silent)}")
     return tuple(found)
 
 

@@ -7,6 +7,7 @@ from ralph.core.checks import CheckStatus
 from ralph.core.events import TaskState
 from ralph.core.outcomes import Outcome
 from ralph.core.text import clean_text, count
+from ralph.documents.hats.definition import show_role
 from ralph.view.model import CheckView, NeedKind, RunView
 
 _NAMED_TESTS = 2
@@ -23,7 +24,7 @@ def _choose(view: RunView, now: float) -> str:
     question = next((need for need in view.needs if need.kind is NeedKind.QUESTION), None)
     if question:
         role = next((one.question.role for one in view.questions if one.question.id == question.id), "")
-        return f"{role or 'an agent'} asks: {question.text}"
+        return f"{show_role(role) or 'an agent'} asks: {question.text}"
     if view.alive:
         return _describe_running(view)
     if view.doubt:
@@ -104,10 +105,10 @@ def _current(view: RunView) -> str:
     """What is in progress."""
     turns = view.running_turns
     if len(turns) > 1:
-        return f"{len(turns)} turns ({', '.join(turn.task or turn.role for turn in turns[:4])})"
+        return f"{len(turns)} turns ({', '.join(turn.task or show_role(turn.role) for turn in turns[:4])})"
     if turns:
         task = f" on {turns[0].task}" if turns[0].task else ""
-        return f"turn {turns[0].number} ({turns[0].role}){task}"
+        return f"turn {turns[0].number} ({show_role(turns[0].role)}){task}"
     if view.checking:
         return f"checking {count(len(view.checking[-1].titles), 'condition')}"
     merging = [merge for merge in view.merges if merge.end is None]

@@ -5,6 +5,7 @@ from typing import Any
 from ralph.core.checks import Attribution, CheckStatus
 from ralph.core.events import TaskState
 from ralph.core.outcomes import Outcome
+from ralph.documents.hats.definition import show_role
 from ralph.view.model import NeedKind, RunRow, RunView, SignalView, Tier
 
 Label = tuple[str, str, str]
@@ -142,7 +143,7 @@ def describe_signal(signal: SignalView, now: float) -> list[tuple[str, str, str]
     for receipt in signal.receipts:
         after = f" after {_span(receipt.at - signal.at)}" if receipt.at >= signal.at > 0 else ""
         how = _MEANS.get(receipt.means, receipt.means)
-        acks.append(("pass", "pass", f"Received by turn {receipt.turn} ({receipt.role}), {how}{after}"))
+        acks.append(("pass", "pass", f"Received by turn {receipt.turn} ({show_role(receipt.role)}), {how}{after}"))
         if receipt.response:
             note = f": {receipt.note}" if receipt.note else ""
             acks.append(("note", "idle", f"Its response: {receipt.response}{note}"))

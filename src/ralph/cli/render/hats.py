@@ -10,6 +10,7 @@ from ralph.core.entries import ChecksStarted, Record, RunStarted
 from ralph.core.events import DocumentEdited, MergeEnded, RunEnded, TurnEnded, TurnStarted, WorkCommitted
 from ralph.core.limits import describe_cost, ways_to_go_on
 from ralph.documents.agent.events import EventLine, parse_events
+from ralph.documents.hats.definition import show_role
 from ralph.workflows.loop.report import changes_text, duration, totals
 
 
@@ -31,7 +32,9 @@ class HatsRenderer(SessionRenderer):
                 return [f"run {run} {'continues' if resumed else 'starts'}"]
             case TurnStarted() as entry:
                 again = f", attempt {entry.attempt}" if entry.attempt > 1 else ""
-                role = f"{entry.role} ({entry.agent})" if entry.agent != self.agent else entry.role
+                role = show_role(entry.role)
+                if entry.agent != self.agent:
+                    role += f" ({entry.agent})"
                 self.agent = entry.agent
                 return ["", f"turn {entry.turn}: {role}{again}"]
             case ChecksStarted(checks=checks):

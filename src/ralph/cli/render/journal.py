@@ -46,6 +46,7 @@ from ralph.core.limits import Limits, describe_cost, ways_to_go_on
 from ralph.core.signals import CTRL_C, RESUMED, SignalType
 from ralph.core.text import count
 from ralph.core.turns import IMAGE, EventKind, TurnEnd
+from ralph.documents.hats.definition import show_role
 from ralph.documents.run_record import RunRecord
 from ralph.store.files import read_limited
 from ralph.store.runs import Project
@@ -204,7 +205,7 @@ def _signal_accepted(renderer: Renderer, entry: SignalAccepted) -> list[str]:
 
 def _signal_received(renderer: Renderer, entry: SignalReceived) -> list[str]:
     what = "your request to pause" if entry.id.startswith(CTRL_C) else renderer.quote_message(entry.id)
-    return [f"  turn {entry.turn} ({entry.role}) received {what} ({entry.means})"]
+    return [f"  turn {entry.turn} ({show_role(entry.role)}) received {what} ({entry.means})"]
 
 
 def _question_asked(renderer: Renderer, entry: QuestionAsked) -> list[str]:
@@ -213,7 +214,7 @@ def _question_asked(renderer: Renderer, entry: QuestionAsked) -> list[str]:
     default = f"; after that, {asked.default!r} is the answer" if asked.default else ""
     return [
         "",
-        f"QUESTION {asked.id} ({asked.role}): {asked.question}{options}",
+        f"QUESTION {asked.id} ({show_role(asked.role)}): {asked.question}{options}",
         f'  answer it with: ralph answer {asked.id} "..."   (until {clock_time(asked.asked_at + asked.timeout)}{default})',
     ]
 

@@ -3,6 +3,7 @@
 from ralph.cli.console import one_line
 from ralph.core.checks import CheckStatus
 from ralph.core.text import count
+from ralph.documents.hats.definition import show_role
 from ralph.view.attention import span
 from ralph.view.headline import describe_failure
 from ralph.view.model import CheckView, CommentView, RunView
@@ -56,7 +57,7 @@ def _turn_lines(view: RunView) -> list[str]:
         if turn.activity and turn.activity.text:
             said = f"{turn.activity.kind}: {turn.activity.text}"
         lines.append(
-            f"{turn.number:<4} {turn.role:<14} {turn.agent[:24]:<24} {state:<12} {one_line(said)[:80]}".rstrip()
+            f"{turn.number:<4} {show_role(turn.role):<14} {turn.agent[:24]:<24} {state:<12} {one_line(said)[:80]}".rstrip()
         )
     earlier = len(view.turns) + view.more_turns - len(lines)
     return [f"({earlier} earlier: ralph logs {view.run.id})", *lines] if earlier else lines
@@ -64,7 +65,7 @@ def _turn_lines(view: RunView) -> list[str]:
 
 def _signal_line(view: RunView, number: int) -> str:
     signal = view.signals[number]
-    receipts = [f"{one.role}, turn {one.turn}, by {one.means}" for one in signal.receipts[:1]]
+    receipts = [f"{show_role(one.role)}, turn {one.turn}, by {one.means}" for one in signal.receipts[:1]]
     effect = (
         receipts[0] if receipts else signal.reason or ("no turn has received it yet" if signal.is_message else "done")
     )

@@ -8,6 +8,7 @@ from ralph.core.entries import Record
 from ralph.core.events import NOT_ISOLATED, TaskState
 from ralph.core.limits import Limits, Spent
 from ralph.core.turns import AgentEvent, EventKind
+from ralph.documents.hats.definition import show_role
 from ralph.view.attention import waits_until
 from ralph.view.fold import fold, fold_event, usage_of
 from ralph.view.model import RunView
@@ -54,7 +55,7 @@ class StatusLine:
         if until is not None:
             text, clock = facts.turns[-1].retry_reason, f" ({duration(max(0.0, until - now))} to go)"
         elif len(running) > 1:
-            names = ", ".join(turn.task or turn.role for turn in running)
+            names = ", ".join(turn.task or show_role(turn.role) for turn in running)
             return _shorten(names, room - len(" running")) + " running"
         else:
             text, clock = _name_activity(facts), f" ({duration(now - self._since)})"
@@ -67,7 +68,7 @@ def _name_activity(facts: RunView) -> str:
     """What is in progress."""
     running = facts.running_turns
     if running:
-        return f"turn {running[-1].number}: {running[-1].role} at work"
+        return f"turn {running[-1].number}: {show_role(running[-1].role)} at work"
     if facts.checking:
         return "checking " + " AND ".join(facts.checking[-1].titles)
     return "deciding" if facts.turns or facts.checks else "starting"

@@ -13,9 +13,14 @@ from ralph.core.errors import UsageError
 from ralph.documents.agent.events import topic_matches
 
 COORDINATOR = "ralph"
-"""The hat that receives events that no other hat receives."""
+"""The hat that receives events that no other hat receives, as files and variables name it. Other tools know this name."""
 USER = "user"
 """The source of events that the user publishes."""
+
+
+def show_role(role: str) -> str:
+    """The name of a role or hat, as screens show it."""
+    return "coordinator" if role == COORDINATOR else role
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from ralph.core.text import count
 from ralph.core.turns import TurnEnd
 from ralph.documents.agent.events import render_event
 from ralph.documents.agent.notes import parse_decisions, renumber_decisions
-from ralph.documents.hats.definition import COORDINATOR, USER, Hat, Topic
+from ralph.documents.hats.definition import COORDINATOR, USER, Hat, Topic, show_role
 from ralph.workflows.hats.events import EVENTS, Gate, NewEvent, TurnEvents, read_events, task_id
 from ralph.workflows.hats.routing import (
     MAX_REFUSALS,
@@ -374,7 +374,7 @@ def _complete_run(context: HatsContext, state: HatsState) -> HatsState:
     publisher = next((claim.source for claim in state.claims if claim.topic == completion), COORDINATOR)
     checked = "all checks pass" if context.checks else "no checks were given, so the engine verified nothing"
     return _commit_if_due(
-        context, end_run(state, Outcome.SUCCESS, f"{completion} by {publisher}; {checked}"), always=True
+        context, end_run(state, Outcome.SUCCESS, f"{completion} by {show_role(publisher)}; {checked}"), always=True
     )
 
 

@@ -101,7 +101,9 @@ def _find_next_step(verdict: Verdict) -> str:
         what = f"the change at {places[:150]}" if places else "these changes"
         return f"undo {what}; if the task asks for it, keep it and say why"
     if flaky := [name_check(r) for r in verdict.failed if r.flaky]:
-        return f"find out why {flaky[0]} gives different results (time, order, network, randomness), and remove the cause"
+        return (
+            f"find out why {flaky[0]} gives different results (time, order, network, randomness), and remove the cause"
+        )
     for result in verdict.failed:
         for line in (*find_error_lines(result.output, 10), *result.output.splitlines()):
             if place := _PLACE.search(line[:LONGEST_LINE]):
