@@ -93,7 +93,7 @@ function Passphrase() {
       onCancel=${(event) => { event.preventDefault(); finish(null); }}>
     <form onSubmit=${(event) => { event.preventDefault(); finish(value); }}>
       <h2 id="pp">Type your passphrase</h2>
-      <p class="dim">Agents must not decide this themselves. It holds for 15 minutes in this tab.</p>
+      <p class="dim">Agents must not decide this. The passphrase is valid in this tab for 15 minutes.</p>
       <label class="field"><span class="sr">Passphrase</span><input type="password" autocomplete="current-password"
         value=${value} onInput=${(event) => setValue(event.target.value)} /></label>
       ${asked?.problem && html`<p class="sm c-fail row"><${Icon} name="failo" />${asked.problem}</p>`}

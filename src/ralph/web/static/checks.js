@@ -110,7 +110,7 @@ function Detail({ view, check, point }) {
     <div class="in detail"><dl class="kv">${facts.map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>
     <div>${error && html`<${ErrorNote} error=${error} onRetry=${load} />`}
       ${output ? html`<pre class="out tall" tabindex="0" aria-label="Output">${output.split('\n').map((line) => html`<span class=${lineTone(line)}>${line}
-</span>`)}</pre>` : html`<p class="dimmer sm">${isLast ? 'It printed nothing that says more.' : 'The output of earlier iterations is in the run directory.'}</p>`}
+</span>`)}</pre>` : html`<p class="dimmer sm">${isLast ? 'Its output has no more details.' : 'The output of earlier iterations is in the run directory.'}</p>`}
       ${log && !whole && html`<p class="sm below"><button class="linkish" onClick=${load}>Whole output</button></p>`}
       ${whole?.next && html`<p class="sm dimmer">The first 256 KB of ${Math.round(whole.size / 1024)} KB.</p>`}</div></div></div>`;
 }

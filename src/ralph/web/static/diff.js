@@ -1,5 +1,5 @@
 // The diff of the whole run or of one turn, with comments on lines. Drafts stay in this tab; what is sent is kept by the run.
-import { html, Badge, clock, count, Empty, ErrorNote, Icon, Loading, useEffect, useKeys, useRef, useState } from './lib.js';
+import { html, Badge, clock, count, Empty, ErrorNote, Icon, Loading, roleName, useEffect, useKeys, useRef, useState } from './lib.js';
 import { act, get } from './api.js';
 
 export function useDiff(view, turn, isWanted = true) {
@@ -52,7 +52,7 @@ export function DiffTab({ view, me, turn, onTurn }) {
     || '…'}</span><span class="sm dimmer now">draft</span></a></li>`)}</ul></div>`}</aside>
     <section class="diff-main" aria-label="Diff"><div class="pane"><div class="row bar-diff"><label class="pick"><span class="sr">Changes of</span>
         <select value=${turn} onChange=${(event) => onTurn(event.target.value)}><option value="">Whole run, base to now</option>
-        ${turns.map((one) => html`<option value=${String(one.number)}>${one.is_iteration ? `Iteration of turn ${one.number}` : `Turn ${one.number}`} (${one.role}${one.task
+        ${turns.map((one) => html`<option value=${String(one.number)}>${one.is_iteration ? `Iteration of turn ${one.number}` : `Turn ${one.number}`} (${roleName(one.role)}${one.task
     ? `, ${one.task}` : ''}), ${count(one.files, 'file')}</option>`)}</select></label>
         <span class="sm dimmer">${isMine ? 'Choose a line to comment on it.' : ''}</span></div>
       ${error && html`<${ErrorNote} error=${error} />`}

@@ -126,8 +126,8 @@ function Row({ row, now, me }) {
     <td>${isOneLine
     ? html`<a href=${`/r/${row.key}`}><span class="title in">${title}</span></a>${' '}<span class="dim sm" title=${row.headline}>${head}</span>`
     : html`<a class="title" href=${`/r/${row.key}`}>${title}</a><span class="head2" title=${row.headline}>${head}</span>`}
-      ${row.snoozed_until && html`<span class="sm dimmer">put aside until ${new Date(row.snoozed_until * 1000).toTimeString().slice(0, 5)}
-        ${me.role === 'admin' && html` <button class="linkish" onClick=${wake}>Take back</button>`}</span>`}</td>
+      ${row.snoozed_until && html`<span class="sm dimmer">snoozed until ${new Date(row.snoozed_until * 1000).toTimeString().slice(0, 5)}
+        ${me.role === 'admin' && html` <button class="linkish" onClick=${wake}>End snooze</button>`}</span>`}</td>
     <td class="num only-wide">${row.iteration ? `${row.iteration}${row.max_iterations ? ` / ${row.max_iterations}` : ''}` : ''}</td>
     <td class="num only-wide">${row.checks_total ? `${row.checks_passed} / ${row.checks_total}` : ''}</td>
     <td class="cost-col only-wide">${cost === null ? html`<span class="sm dimmer">unknown</span>` : isOneLine || !limit

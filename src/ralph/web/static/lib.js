@@ -144,6 +144,11 @@ export function tokens(n) {
   return n >= 1e4 ? `${Math.round(n / 1e3)} k` : String(Math.round(n));
 }
 
+// The coordinator of a run of hats is `ralph` in files.
+export function roleName(role) {
+  return role === 'ralph' ? 'coordinator' : role;
+}
+
 export function firstLine(text) {
   return (text || '').trim().split('\n')[0].replace(/^#+\s*/, '');
 }

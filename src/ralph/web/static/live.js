@@ -1,5 +1,5 @@
 // What the agents say and do, as cards per event: tools folded, thoughts folded, silent tool calls together, turns side by side.
-import { html, clock, count, Empty, ErrorNote, Icon, money, Note, span, useEffect, useMemo, useRef, useState } from './lib.js';
+import { html, clock, count, Empty, ErrorNote, Icon, money, Note, roleName, span, useEffect, useMemo, useRef, useState } from './lib.js';
 import { get } from './api.js';
 
 const MAX_ITEMS = 300;
@@ -35,7 +35,7 @@ function Turn({ view, turn, live, now }) {
     setFollowing(node.scrollHeight - node.scrollTop - node.clientHeight < 40);
   };
   const task = view.tasks.find((one) => one.id === turn.task);
-  const title = task ? `${task.id} ${task.title}` : turn.role;
+  const title = task ? `${task.id} ${task.title}` : roleName(turn.role);
   const shown = all ? items : items.slice(-MAX_ITEMS);
   const cost = turn.usage.cost ?? turn.activity?.usage.cost;
   return html`<article class="box turn" data-turn=${turn.number}><header>

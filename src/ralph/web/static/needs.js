@@ -84,10 +84,10 @@ function ResumeBody({ row, need, run, isMine, isSending, card, id }) {
   const asks = ['guidance', 'feedback'].includes(need.kind);
   const go = () => run('resume', { text }, 'It continues now.');
   const area = useRef(null);
-  const aside = () => run('snooze', { minutes: 60 }, 'Put aside for an hour. A question brings it back.');
+  const aside = () => run('snooze', { minutes: 60 }, 'Snoozed for an hour. A question ends the snooze.');
   useKeys(isMine ? { r: () => area.current?.focus(), z: aside } : {}, card);
-  const title = { guidance: 'Which way should it go on?', feedback: 'What should change in the next round?',
-    unproven: 'The result could not be judged' }[need.kind] || 'It stopped before it was done';
+  const title = { guidance: 'How should it continue?', feedback: 'What should change in the next iteration?',
+    unproven: 'The result could not be verified' }[need.kind] || 'It stopped before it was done';
   return html`<h3 class="ask" id=${id}>${title}</h3><p class="why"><${Prose} text=${need.text} /></p>
     ${row.headline && row.headline !== need.text && html`<p class="sm dim body"><${Prose} text=${row.headline} /></p>`}
     <label class="composer body"><span class="sr">Guidance</span><textarea ref=${area} rows="2" value=${text}
@@ -112,7 +112,7 @@ function Conflict({ row, need, id }) {
 }
 
 function Missing({ row, need, id }) {
-  return html`<h3 class="ask" id=${id}>Something of yours is not as it was</h3><p class="why body"><${Prose} text=${need.text} /></p>
+  return html`<h3 class="ask" id=${id}>Your branches, tags or stash have changed</h3><p class="why body"><${Prose} text=${need.text} /></p>
     <div class="acts"><a class="btn" href=${`/r/${row.key}`}>Open the run</a>
       <${CopyButton} text=${need.command} label="Copy command" kind="quiet" /></div>`;
 }

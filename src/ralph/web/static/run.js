@@ -1,5 +1,5 @@
 // The page of one run: headline, limits, actions, the work on the left, tabs.
-import { html, Badge, Bar, clock, CopyButton, count, ErrorNote, firstLine, Icon, Loading, money, Note, Prose, span, tokens, useClock, useEffect,
+import { html, Badge, Bar, clock, CopyButton, count, ErrorNote, firstLine, Icon, Loading, money, Note, Prose, roleName, span, tokens, useClock, useEffect,
   useKeys, useRef, useState } from './lib.js';
 import { act, get, stream } from './api.js';
 import { navigate } from './app.js';
@@ -117,9 +117,9 @@ function Actions({ view, isMine, setPanel, send, steer }) {
 }
 
 const QUESTIONS = {
-  abort: { ask: 'Abort this run?', more: 'Its turn ends at once. Its changes stay; `ralph undo` takes them back.', button: 'Abort run', keep: 'Keep running' },
-  land: { ask: 'Land this work on your branch?', more: 'If your branch has moved, both are merged and the checks must pass first.', button: 'Land', keep: 'Not now' },
-  undo: { ask: 'Undo what the last turn changed?', more: 'Ralph records the files as they are first.', button: 'Undo', keep: 'Keep the changes' },
+  abort: { ask: 'Abort this run?', more: 'Its turn ends at once. Its changes stay. `ralph undo` undoes them.', button: 'Abort run', keep: 'Keep running' },
+  land: { ask: 'Land this work on your branch?', more: 'If your branch has moved, Ralph merges both, and the checks must pass first.', button: 'Land', keep: 'Not now' },
+  undo: { ask: 'Undo what the last turn changed?', more: 'Ralph first records the files as they are.', button: 'Undo', keep: 'Keep the changes' },
 };
 
 function Confirm({ view, panel, onClose, send }) {
@@ -179,7 +179,7 @@ function Turns({ view, turn, onTurn, now }) {
   if (!turns.length) return null;
   return html`<div class="divided"><div class="sec"><h2>Turns</h2><span class="grow"></span><span class="sm dimmer"><kbd>[</kbd> <kbd>]</kbd></span></div>
     <ul class="list">${turns.map((one) => html`<li><button class="pickrow" aria-current=${turn === one.number ? 'true' : null} onClick=${() => onTurn(one.number)}>
-      <span class="now">${one.number} ${one.role}</span><span class="grow"></span><span class="sm dimmer now">${one.end === null ? 'now' : one.end === 'finished'
+      <span class="now">${one.number} ${roleName(one.role)}</span><span class="grow"></span><span class="sm dimmer now">${one.end === null ? 'now' : one.end === 'finished'
     ? span((one.ended_at || now) - one.started_at) : one.end}</span></button></li>`)}</ul></div>`;
 }
 

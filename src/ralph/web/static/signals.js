@@ -1,5 +1,5 @@
 // Messages to the agents: the composer, and what became of each signal.
-import { html, firstLine, Icon, span, useState } from './lib.js';
+import { html, firstLine, Icon, roleName, span, useState } from './lib.js';
 import { act } from './api.js';
 
 export function Composer({ view, me, composer, onSaid }) {
@@ -15,7 +15,7 @@ export function Composer({ view, me, composer, onSaid }) {
     try {
       await act(view.key, 'signals', { type: 'STEER', text, target, now });
       setText('');
-      setState({ phase: 'sent', text: view.alive ? 'Sent. The ack shows below.' : 'Sent. The run gets it when it continues.' });
+      setState({ phase: 'sent', text: view.alive ? 'Sent. The list below shows who receives it.' : 'Sent. The run gets it when it continues.' });
       onSaid?.();
     } catch (error) {
       setState({ phase: '', text: `${error.what || error.message}. ${error.todo || ''}` });
@@ -26,7 +26,7 @@ export function Composer({ view, me, composer, onSaid }) {
       onInput=${(event) => { setText(event.target.value); setState({ phase: '', text: '' }); }}></textarea></label>
     <div class="row wrap"><label class="pick sm">To: <select value=${target} disabled=${!isMine || isOver}
         onChange=${(event) => setTarget(event.target.value)}><option value="">everyone</option>
-        ${roles.map((role) => html`<option value=${role}>${role}</option>`)}</select></label>
+        ${roles.map((role) => html`<option value=${role}>${roleName(role)}</option>`)}</select></label>
       <label class="row sm dim" title="Interrupt the turn, and continue the same conversation"><input type="checkbox" checked=${now}
         disabled=${!isMine || isOver} onChange=${(event) => setNow(event.target.checked)} />now</label><span class="grow"></span>
       <button class="btn sm primary" disabled=${!isMine || isOver || !text.trim() || state.phase === 'sending'} onClick=${send}>
@@ -37,7 +37,7 @@ export function Composer({ view, me, composer, onSaid }) {
 export function SignalList({ view, now, most = 0 }) {
   const signals = [...view.signals].reverse();
   const shown = most ? signals.slice(0, most) : signals;
-  if (!signals.length) return html`<p class="sm dimmer spaced">No signals yet. What you send keeps holding until the run ends.</p>`;
+  if (!signals.length) return html`<p class="sm dimmer spaced">No signals yet. A steer stays in force until the run ends.</p>`;
   return html`<ul class="sigs">${shown.map((signal) => html`<${SignalItem} key=${signal.id} signal=${signal} view=${view} now=${now} />`)}</ul>`;
 }
 
@@ -58,7 +58,7 @@ function SignalItem({ signal, view, now }) {
 
 export function SignalsTab({ view, me, now, composer }) {
   return html`<section class="pane narrow" aria-label="Signals"><div class="box"><header><h2>Send</h2>
-      <span class="sm dim">A steer keeps holding for later turns until the run ends.</span></header>
+      <span class="sm dim">A steer stays in force for later turns until the run ends.</span></header>
       <div class="in"><${Composer} view=${view} me=${me} composer=${composer} /></div></div>
     <div class="box"><header><h2>Ledger</h2><span class="count">${view.signals.length}</span></header>
       <div class="in"><${SignalList} view=${view} now=${now} /></div></div></section>`;
