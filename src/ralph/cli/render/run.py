@@ -86,7 +86,7 @@ def _comment_effect(comment: CommentView) -> str:
     if not comment.receipts:
         return "no turn has received it yet"
     first = comment.receipts[0]
-    received = f"{first.role} received it in turn {first.turn}"
+    received = f"{show_role(first.role)} received it in turn {first.turn}"
     if comment.changed_by:
         return f"{received}; turn {comment.changed_by} changed these lines"
     if comment.file_changed_by:
