@@ -17,8 +17,8 @@ from unittest import mock
 
 from ralph.app.run_watch import RunWatch
 from ralph.core.checks import CheckResult, CheckStatus, Verdict
-from ralph.core.entries import (ChecksStarted, Entry, RunStarted)
-from ralph.core.events import (ChecksEnded, RunEnded, TurnEnded, TurnStarted)
+from ralph.core.entries import ChecksStarted, Entry, RunStarted
+from ralph.core.events import ChecksEnded, RunEnded, TurnEnded, TurnStarted
 from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import TurnEnd, TurnResult
