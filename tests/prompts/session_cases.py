@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from golden import NOWHERE, Case, after_steer, inbox_of, with_messages
@@ -85,8 +86,12 @@ def ask_hostile(layout: str, turn: tuple[str, str, str], text: str) -> TurnReque
     raise AssertionError(f"there is no turn {turn}")
 
 
+@cache
 def play_hostile(layout: str, text: str) -> Play:
-    """A session whose user, planner, executor and reviewer write the text wherever they can."""
+    """A session whose user, planner, executor and reviewer write the text wherever they can.
+
+    One session has the turns of all roles, so it is played once for all of them.
+    """
     task_text = define_task(layout, text[:2000])
     key, documents = (
         ("plan:plan-breakdown@1", {"tasks/task-1.md": task_text})

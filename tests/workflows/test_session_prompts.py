@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -64,8 +65,12 @@ def keys_of(request: TurnRequest) -> dict[str, str]:
     return dict(line.split(": ", 1) for line in block.splitlines())
 
 
+@cache
 def requests_of(layout: str) -> dict[str, TurnRequest]:
-    """The turns of recorded sessions, one for each name; checks and knowledge of earlier sessions are there."""
+    """The turns of recorded sessions, one for each name; checks and knowledge of earlier sessions are there.
+
+    Playing them takes seconds, and every test reads the same turns.
+    """
     found: dict[str, TurnRequest] = {}
     for play in plays(layout):
         for request in play.requests:
