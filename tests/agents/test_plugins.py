@@ -301,6 +301,7 @@ class TestCommandLine:
         (bench.root / "more.txt").touch()
         bench.ralph("resume", "--max-iterations", "3")
 
+    @pytest.mark.slow
     def test_a_run_can_be_ended_though_it_is_gone(self, bench: Bench) -> None:
         bench.ralph(*HARD, "--max-iterations", "1", code=3)
         bench.ralph("abort", without=True)

@@ -145,6 +145,7 @@ class TestACutJournal:
         assert project.ralph("clean", project.run.name).code == 0
         assert list(heads.iterdir()) == []
 
+    @pytest.mark.slow
     def test_record_that_is_behind_or_damaged_raises_no_doubt(self, project: Project) -> None:
         """After a power cut what was written last outside of the project may be missing."""
         project.play(NEVER_DONE, "--max-iterations", "1")
@@ -187,6 +188,7 @@ class TestRunsOfOthers:
             assert list(clone.run.glob("claimed-*/turns/*"))
             assert "claimed" not in clone.ralph("status").out
 
+    @pytest.mark.slow
     def test_a_run_of_the_user_that_was_copied_to_another_path_is_not_theirs_there(
         self, project: Project, tmp_path: Path
     ) -> None:

@@ -165,6 +165,7 @@ def test_a_quota_that_is_no_share_is_refused(project: Project, bin_dir: Path, sh
     assert (done.code, "write, for example, 80%" in done.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_an_agent_that_waits_for_a_limit_too_long_is_limited_and_has_not_failed(
     project: Project,  # noqa: F811
     bin_dir: Path,

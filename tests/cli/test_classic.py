@@ -120,6 +120,7 @@ def test_an_interrupted_session_continues_from_its_files(project: Project, lost:
     assert shown(project)["status"] == "completed"
 
 
+@pytest.mark.slow
 def test_a_steer_reaches_every_later_turn_and_is_noted(project: Project) -> None:  # noqa: F811
     script(project, slow=1)
     engine = project.start("session", "new", "--classic", "Build", "--agent-command", AGENT, "--yes")
@@ -185,6 +186,7 @@ def test_a_task_whose_definition_is_missing_fails_and_is_not_reviewed(project: P
 
 
 @pytest.mark.parametrize("needs", ["None", "task-1"])
+@pytest.mark.slow
 def test_removed_paused_task_fails_and_blocks_only_its_dependents(project: Project, needs: str) -> None:  # noqa: F811
     script(project, slow=2.0)
     engine = project.start("session", "new", "--classic", "Build", "--agent-command", AGENT, "--yes")
@@ -205,6 +207,7 @@ def test_removed_paused_task_fails_and_blocks_only_its_dependents(project: Proje
 
 @pytest.mark.parametrize("has_begun", [True, False])
 @pytest.mark.parametrize("gate_of", ["until_review", "until_session_review"])
+@pytest.mark.slow
 def test_review_during_which_the_engine_is_killed_is_paid_once(
     project: Project,  # noqa: F811
     gate_of: str,

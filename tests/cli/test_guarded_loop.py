@@ -129,6 +129,7 @@ def test_tests_that_may_change_hold_nothing_up(wrong_test: Project) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_pattern_for_other_files_lifts_nothing(wrong_test: Project) -> None:
     done = wrong_test.play(CORRECTS_TEST, "--may-change", "docs/**", until=CHECK)
     assert done.code == 7, done.said
@@ -145,6 +146,7 @@ def test_an_option_is_suggested_if_the_task_names_a_test(wrong_test: Project) ->
     assert (unnamed.code, "--may-change" in unnamed.said) == (0, False)
 
 
+@pytest.mark.slow
 def test_findings_warn_while_the_checks_still_fail(calculator: Project) -> None:
     """An agent that skips one of two failing tests reads at once that this will not do."""
     (calculator.root / "app.py").write_text("def add(a, b):\n    return a - b + 1\n")
@@ -181,6 +183,7 @@ def test_a_build_product_that_git_ignores_may_be_all_that_was_asked_for(calculat
     assert "WARNING `test -f dist/app.txt`" in done.out
 
 
+@pytest.mark.slow
 def test_another_failing_test_does_not_drop_the_evidence(calculator: Project) -> None:
     """The agent weakens the red test, and renames a function that another test uses, so that this one fails as it was."""
     (calculator.root / "names.py").write_text("def first():\n    return 1\n")
@@ -201,6 +204,7 @@ def test_another_failing_test_does_not_drop_the_evidence(calculator: Project) ->
     assert "its original version still fails" in done.out
 
 
+@pytest.mark.slow
 def test_a_renamed_function_does_not_hold_up_a_real_fix(calculator: Project) -> None:
     """The original test of the renamed function cannot run any more. The red test is as it was, and passes."""
     (calculator.root / "names.py").write_text("def first():\n    return 1\n")
@@ -279,6 +283,7 @@ SUBTRACTS = "def add(a, b):\n    subtrahend = b\n    return a - subtrahend\n"
 @pytest.mark.parametrize(
     "command", ["cd docs && python3 -m unittest discover -q -s ..", "python3 -m unittest discover -q -s docs/.."]
 )
+@pytest.mark.slow
 def test_a_path_that_stays_inside_the_tree_does_not_spare_the_original_tests(calculator: Project, command: str) -> None:
     (calculator.root / "docs").mkdir()
     (calculator.root / "docs" / "index.md").write_text("# Docs\n")
@@ -290,6 +295,7 @@ def test_a_path_that_stays_inside_the_tree_does_not_spare_the_original_tests(cal
     assert "failed before the run, and its original version still fails" in done.out
 
 
+@pytest.mark.slow
 def test_notice_says_that_the_original_tests_could_not_run(calculator: Project) -> None:
     command = f"python3 -m unittest discover -q -s ../{calculator.root.name}"
     done = calculator.play(yaml(EASIER, SUBTRACTS), "--max-iterations", "1", until=f"`{command}` passes")
@@ -398,6 +404,7 @@ def test_a_test_summary_that_is_gone_is_not_a_pass(calculator: Project) -> None:
     assert "printed a test summary before the run" in result["reason"]
 
 
+@pytest.mark.slow
 def test_tests_that_passed_when_tried_again_are_flaky(calculator: Project) -> None:
     runner = "python3 -m unittest -q && echo '2 passed, 1 rerun in 0.10s'"
     done = calculator.play(yaml(TESTS.format(skip=""), FIXED), until=f"`{runner}` passes")
@@ -437,6 +444,7 @@ def test_starting_again_on_a_tree_that_was_rejected_is_no_success(calculator: Pr
     assert third.code == 3, third.said
 
 
+@pytest.mark.slow
 def test_a_tree_that_was_rejected_is_not_judged_without_snapshots(calculator: Project) -> None:
     first = rejected(calculator)
     refused = calculator.play(IDLE, "--no-snapshots", until=CHECK)
@@ -447,6 +455,7 @@ def test_a_tree_that_was_rejected_is_not_judged_without_snapshots(calculator: Pr
     assert allowed.code == 0, allowed.said
 
 
+@pytest.mark.slow
 def test_a_subdirectory_that_was_rejected_is_not_judged_without_snapshots(calculator: Project) -> None:
     (calculator.root / "sub").mkdir()
     for name in ("app.py", "test_app.py"):
@@ -467,6 +476,7 @@ def test_a_tree_that_was_rejected_is_free_once_the_gaming_is_removed(calculator:
     assert calculator.play(IDLE, until=CHECK).code == 0
 
 
+@pytest.mark.slow
 def test_an_agent_that_removes_the_gaming_in_a_later_run_succeeds(calculator: Project) -> None:
     rejected(calculator)
     again = calculator.play(f"turns:\n  - steps:\n{REAL_FIX}", until=CHECK)
@@ -474,6 +484,7 @@ def test_an_agent_that_removes_the_gaming_in_a_later_run_succeeds(calculator: Pr
     assert "WARNING" not in again.out.partition("Verifying")[2]
 
 
+@pytest.mark.slow
 def test_a_tree_that_was_rejected_can_be_allowed_with_a_reason(calculator: Project) -> None:
     rejected(calculator)
     allowed = calculator.play(IDLE, "--allow", "test-skipped=no database here", until=CHECK)
@@ -482,6 +493,7 @@ def test_a_tree_that_was_rejected_can_be_allowed_with_a_reason(calculator: Proje
     assert calculator.play(IDLE, until=CHECK).code == 0, "what was allowed stays so"
 
 
+@pytest.mark.slow
 class TestACopyOfATreeThatWasRejected:
     @staticmethod
     def is_rejected(copy: Project, run: str) -> bool:
@@ -583,6 +595,7 @@ class TestChangesThatNoVerdictCovers:
         assert allowed.code == 0, allowed.said
         assert unjudged.play(IDLE, until=CHECK).code == 0, "what was allowed stays so"
 
+    @pytest.mark.slow
     def test_it_is_recognized_after_the_project_was_moved(self, unjudged: Project) -> None:
         first = unjudged.run.name
         moved = replace(unjudged, root=unjudged.root.rename(unjudged.home / "moved"))
@@ -595,6 +608,7 @@ class TestChangesThatNoVerdictCovers:
         assert allowed.code == 0, allowed.said
         assert moved.play(IDLE, until=CHECK).code == 0, "what was allowed stays so"
 
+    @pytest.mark.slow
     def test_it_is_not_accepted_without_snapshots(self, unjudged: Project) -> None:
         first = unjudged.run.name
         refused = unjudged.play(IDLE, "--no-snapshots", until=CHECK)
@@ -603,6 +617,7 @@ class TestChangesThatNoVerdictCovers:
         allowed = unjudged.play(IDLE, "--no-snapshots", "--allow", "verifier-edited=I looked at it", until=CHECK)
         assert allowed.code == 0, allowed.said
 
+    @pytest.mark.slow
     def test_the_advice_does_not_name_a_run_that_was_removed(self, unjudged: Project) -> None:
         first = unjudged.run.name
         assert unjudged.ralph("clean", first).code == 0
@@ -613,6 +628,7 @@ class TestChangesThatNoVerdictCovers:
         [command] = set(re.findall(r"`(git diff \w+ -- test_app\.py)`", again.out))
         assert "+    @unittest.skip" in unjudged.git(*shlex.split(command)[1:])
 
+    @pytest.mark.slow
     def test_a_run_whose_snapshots_are_gone_is_named(self, unjudged: Project) -> None:
         first = unjudged.run.name
         unjudged.git("update-ref", "-d", f"refs/ralph/{first}")
@@ -632,6 +648,7 @@ class TestChangesThatNoVerdictCovers:
         assert unjudged.play(IDLE, until=CHECK).code == 0
 
 
+@pytest.mark.slow
 def test_gaming_that_was_not_enough_is_not_forgotten(calculator: Project) -> None:
     """The checks still failed, so no guard looked; the next run starts from there."""
     games = yaml(TESTS.format(skip=SKIP), "def add(a, b):\n    return 1\n")
@@ -642,6 +659,7 @@ def test_gaming_that_was_not_enough_is_not_forgotten(calculator: Project) -> Non
     assert "[test-skipped]" in again.out
 
 
+@pytest.mark.slow
 def test_changes_of_the_user_after_an_aborted_run_are_not_rejected(calculator: Project) -> None:
     assert calculator.play(IDLE, "--max-iterations", "1", until=CHECK).code == 3
     (calculator.root / "test_app.py").write_text(TESTS.format(skip=SKIP))
@@ -673,6 +691,7 @@ def test_other():
 """
 
 
+@pytest.mark.slow
 def test_a_recipe_that_no_longer_has_to_run_tests_again_gets_a_warning_at_most(calculator: Project) -> None:
     """The second run, before the work, tries only what failed in the first; after it, the first one passes."""
     again = "python3 -m pytest -q -p no:cacheprovider test_flaky.py::test_flaky"

@@ -76,6 +76,7 @@ def test_code_assist_from_build_start_to_loop_complete(project: Project) -> None
     assert project.git("status", "--porcelain") == ""
 
 
+@pytest.mark.slow
 def test_commands_for_runs_work_for_hats(project: Project) -> None:  # noqa: F811
     assert begin(project).code == 0
     report = project.ralph("report").out
@@ -128,6 +129,7 @@ def test_nothing_is_believed_that_the_checks_deny(project: Project) -> None:  # 
 
 
 @pytest.mark.parametrize("turn", [4, *(pytest.param(turn, marks=pytest.mark.slow) for turn in (1, 2))])
+@pytest.mark.slow
 def test_a_killed_engine_loses_and_repeats_no_event(project: Project, turn: int) -> None:  # noqa: F811
     project.ralph("init", "--preset", "code-assist")
     project.git("add", "-A")
@@ -147,6 +149,7 @@ def test_a_killed_engine_loses_and_repeats_no_event(project: Project, turn: int)
     assert [e["topic"] for e in events(project)].count("tasks.ready") == 3
 
 
+@pytest.mark.slow
 def test_nothing_leaks_from_one_run_to_the_next(project: Project) -> None:  # noqa: F811
     """Its events, its open tasks and its scratchpad are the first run's own."""
     assert begin(project, "--max-iterations", "3").code == 3
@@ -426,6 +429,7 @@ def test_a_test_that_was_seen_red_has_to_be_green_as_it_was(project: Project) ->
     assert roles == ["tester", "coder", "coder", "last"]
 
 
+@pytest.mark.slow
 def test_a_run_that_cannot_begin_takes_nothing_from_the_one_before_it(project: Project) -> None:  # noqa: F811
     assert begin(project).code == 0
     home = project.root / ".ralph"

@@ -140,6 +140,7 @@ def test_an_engine_that_is_killed_in_a_wave_loses_and_repeats_nothing(
     assert project.git("show", f"{run}:round.txt") == "1"
 
 
+@pytest.mark.slow
 def test_abort_during_a_merge_leaves_no_process_in_the_tree(project: Project) -> None:  # noqa: F811
     real, shim = shutil.which("git"), project.home / "bin" / "git"
     ended = f"grep -qs run.ended {project.root}/.ralph/runs/*/journal.jsonl"

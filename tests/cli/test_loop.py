@@ -7,14 +7,17 @@ import io
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -226,6 +229,18 @@ class Project:
             time.sleep(0.02)
 
 
+@cache
+def repository_template() -> Path:
+    """A repository with the first commit of every project: a copy of it is quicker than three git commands."""
+    root = Path(tempfile.mkdtemp(prefix="template-", dir=os.environ["XDG_STATE_HOME"]))
+    (root / "README").write_text("first\n")
+    project = Project(root, root)
+    project.git("init", "-q", "-b", "main")
+    project.git("add", "README")
+    project.git("commit", "-q", "-m", "first")
+    return root
+
+
 def make_project(tmp_path: Path, *, with_git: bool = True, name: str = "project") -> Iterator[Project]:
     """A project with one commit, and whatever it started ended afterwards."""
     project = Project(tmp_path / name, tmp_path / "home")
@@ -237,9 +252,7 @@ def make_project(tmp_path: Path, *, with_git: bool = True, name: str = "project"
         (project.home / ".config" / "ralph" / "config.yml").write_text("sandbox: {writable: ['~']}\n")
     (project.root / "README").write_text("first\n")
     if with_git:
-        project.git("init", "-q", "-b", "main")
-        project.git("add", "README")
-        project.git("commit", "-q", "-m", "first")
+        shutil.copytree(repository_template() / ".git", project.root / ".git", symlinks=True)
     try:
         yield project
     finally:

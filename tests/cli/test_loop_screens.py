@@ -89,6 +89,7 @@ def test_paths_on_the_last_screen_exist_where_the_user_stands(project: Project) 
         assert found and (package / found[1]).is_file(), done.out
 
 
+@pytest.mark.slow
 def test_capped_output_fixed_from_its_end_is_progress(project: Project) -> None:  # noqa: F811
     (project.root / "faults.txt").write_text("".join(f"fault {number}\n" for number in range(1, 19)))
     (project.root / "build.sh").write_text(PRINTS_TEN_FAULTS)
@@ -154,6 +155,7 @@ def test_pause_means_the_live_run(project: Project) -> None:  # noqa: F811
     assert "ralph resume" in again.err
 
 
+@pytest.mark.slow
 def test_pause_of_one_of_several_live_runs_needs_its_name(project: Project) -> None:  # noqa: F811
     for _ in range(2):
         project.real(*project.playing(SLOW, "--worktree", "--detach"))
@@ -209,6 +211,7 @@ def test_later_parts_of_a_long_line_are_indented(project: Project, columns: str)
     assert set(starts[1:]) == {"    "}, lines
 
 
+@pytest.mark.slow
 def test_cost_of_the_running_turn_is_on_the_status_line(project: Project) -> None:  # noqa: F811
     scenario = """
 turns:

@@ -241,6 +241,7 @@ def session_with(project: Project, script: str, *options: str) -> Done:
     )
 
 
+@pytest.mark.slow
 class TestSessions:
     def test_missing_refs_are_on_the_end_screen_and_in_show(self, project: Project, precious: dict[str, str]) -> None:
         done = session_with(project, "git branch -q -D feature 2>/dev/null || true")

@@ -110,6 +110,7 @@ class TestKilledEngine:
         assert starts(project) == [f"{project.run.name}/00001"]
         assert done["spent"]["cost"] == 0.01
 
+    @pytest.mark.slow
     def test_counters_and_money_carry_on(self, project: Project) -> None:
         second = f"case $RALPH_TURN in */00002) {UNTIL_GO};; esac"
         engine = project.start(*project.playing(NEVER_DONE + f'      - run: "{second}"\n', "--max-iterations", "3"))
@@ -121,6 +122,7 @@ class TestKilledEngine:
         assert done["spent"]["cost"] == pytest.approx(0.03)
         assert done["spent"]["input_tokens"] == 300
 
+    @pytest.mark.slow
     def test_the_tree_is_not_free_while_the_agent_lives(self, project: Project) -> None:
         kill(begin(project))
         name = project.run.name
@@ -147,6 +149,7 @@ class TestKilledEngine:
         assert sorted(process.returncode for process in both) in ([0, 0], [0, 2], [0, 10])
         assert starts(project) == [f"{project.run.name}/00001"]
 
+    @pytest.mark.slow
     def test_reader_of_the_lock_does_not_block_an_engine(self, project: Project) -> None:
         kill(begin(project))
         (project.root / "go").touch()
@@ -194,6 +197,7 @@ class TestReboot:
         assert "+half" in project.ralph("diff", "1").out
 
     @pytest.mark.parametrize("key", [pytest.param("baseline", marks=pytest.mark.slow), "iteration-1"])
+    @pytest.mark.slow
     def test_a_check_that_died_with_everything_is_run_again(self, project: Project, key: str) -> None:
         touched = "true" if key == "baseline" else "test -f done.txt"
         until = f"`{touched} && echo $$ >> checks && {UNTIL_GO}; test -f done.txt`"
@@ -206,6 +210,7 @@ class TestReboot:
         assert project.real("resume").code == 0
         assert len(project.journal("turn.started")) == 1
 
+    @pytest.mark.slow
     def test_a_check_whose_engine_was_killed_is_ended_before_it_is_run_again(self, project: Project) -> None:
         until = f"`echo $$ >> checks; {UNTIL_GO}; test -f done.txt`"
         engine = project.start(*project.playing(SUCCEEDS, until=until))
@@ -227,6 +232,7 @@ class TestReboot:
         assert done.code == 0
         assert f"took over the work tree from run {name}" in done.out
 
+    @pytest.mark.slow
     def test_a_worktree_that_is_gone_is_made_again_from_its_branch(self, project: Project) -> None:
         until = "`test -f first.txt && test -f go.txt`"
         assert (
@@ -243,6 +249,7 @@ class TestReboot:
         assert project.git("rev-parse", "--show-toplevel", cwd=tree).strip() == str(tree)
         assert project.git("status", "--short") == ""
 
+    @pytest.mark.slow
     def test_two_resumes_at_once_make_a_worktree_that_is_gone_once(self, project: Project) -> None:
         project.work("touch first.txt", "--worktree", "--max-iterations", "1")
         tree = project.root / ".ralph" / "worktrees" / project.run.name
@@ -332,12 +339,14 @@ class TestAbort:
         eventually(lambda: not project.living())
         assert project.play(SUCCEEDS).code == 0, "the tree is free"
 
+    @pytest.mark.slow
     def test_an_agent_that_died_with_its_engine_is_no_hindrance(self, project: Project) -> None:
         kill(begin(project))
         project.end()
         assert project.ralph("abort").code == 0
         assert project.journal("run.ended")[-1]["outcome"] == "aborted"
 
+    @pytest.mark.slow
     def test_a_check_is_ended_with_the_run_and_the_tree_is_free_at_once(self, project: Project) -> None:
         until = "`trap '' TERM; touch checking; while :; do sleep 0.1; done`"
         engine = project.start(*project.playing(SUCCEEDS, until=until))
@@ -384,6 +393,7 @@ class TestInterrupts:
         assert project.ralph("resume").code == 0
         assert len(project.journal("turn.started")) == 1, "the finished turn was not repeated"
 
+    @pytest.mark.slow
     def test_a_pause_starts_no_new_try_of_a_turn_that_failed(self, project: Project) -> None:
         engine = project.start(*project.working(f"echo >> starts; {UNTIL_GO}; exit 1"))
         eventually(lambda: (project.root / "starts").exists())
@@ -464,6 +474,7 @@ class TestSignalFiles:
         assert list(inputs.iterdir()) == []
         assert len(project.journal("signal.accepted")) == 1
 
+    @pytest.mark.slow
     def test_a_file_that_is_no_signal_is_set_aside_with_the_reason(self, project: Project) -> None:
         engine = begin(project)
         signals = project.run / "signals"
@@ -487,6 +498,7 @@ class TestSignalFiles:
         engine.communicate(timeout=120)
         assert engine.returncode == 0
 
+    @pytest.mark.slow
     def test_a_message_of_a_few_bytes_that_stands_for_many_is_not_taken(self, project: Project) -> None:
         engine = begin(project)
         names = "abcd"
@@ -535,6 +547,7 @@ class TestResume:
         assert f"run {newer} has since done the same task" in project.ralph("status").out
         assert project.ralph("resume", older).code == 0, "by its name it still can"
 
+    @pytest.mark.slow
     def test_bare_commands_mean_the_run_that_is_alive(self, project: Project) -> None:
         [older] = stopped(project, "older")
         engine = begin(project)
@@ -563,6 +576,7 @@ class TestResume:
         assert project.ralph("resume", "--deadline", later).code == 0
         assert project.journal("limit.extended")[-1]["limits"]["deadline"] > time.time()
 
+    @pytest.mark.slow
     def test_a_run_continues_without_its_deadline(self, project: Project) -> None:
         assert run_into_deadline(project).code == 3
         (project.root / "done.txt").touch()
@@ -600,6 +614,7 @@ class TestResume:
         assert "does the turns from now on" in project.ralph("logs").out
         assert [entry["agent"] for entry in project.journal("turn.started")][-1] != "true"
 
+    @pytest.mark.slow
     def test_a_run_stuck_on_its_last_iteration_offers_commands_that_continue(self, project: Project) -> None:
         done = project.play(NEVER_DONE, "--max-iterations", "5")
         assert done.code == 4, done.said

@@ -173,6 +173,7 @@ class TestSteering:
         done = project.ralph("signal", "approve", RALPH_TURN="x/00001")
         assert (done.code, "an agent cannot send signals" in done.err) == (2, True)
 
+    @pytest.mark.slow
     def test_watching_shows_each_as_it_comes(self, project: Project) -> None:
         engine = began(project, *project.playing(LISTENS))
         (project.run / "signals" / "inputs" / "nonsense.yaml").write_text("type: SHOUT\n")
@@ -225,6 +226,7 @@ class TestLoops:
         assert [entry["result"]["end"] for entry in project.journal("turn.ended")] == ["finished", "finished"]
         assert told("INFO", "the target is Azure", (project.turn(2) / "prompt.md").read_text())
 
+    @pytest.mark.slow
     def test_a_change_of_scope_waits_for_the_user(self, project: Project) -> None:
         scope = LISTENS.replace(
             "response: adjusted, note: httpx it is", "response: scope-change, note: build B instead"
@@ -254,6 +256,7 @@ def executing(project: Project) -> bool:
     return any(entry["role"] == "executor" for entry in project.journal("turn.started"))
 
 
+@pytest.mark.slow
 class TestSessions:
     def test_a_pause_is_noted_and_holds_and_the_session_continues(self, project: Project) -> None:
         engine = session(project, slow=1.5)
@@ -501,12 +504,14 @@ class TestNotifications:
         written = b"".join(path.read_bytes() for path in project.run.rglob("*") if path.is_file())
         assert b"very-secret-path" not in written and "very-secret-path" not in done.said
 
+    @pytest.mark.slow
     def test_services_receive_only_their_events(self, project: Project, listener: Listener) -> None:
         (project.root / "ralph.yml").write_text(f"notify:\n  - url: {listener.url}\n    events: [limit]\n")
         assert project.real(*project.working("touch done.txt")).code == 0
         assert project.real(*project.working("true", "--max-iterations", "1", until="`test -f x`")).code == 3
         assert [told["title"] for told in listener.told] == ["Ralph: limit-iterations"]
 
+    @pytest.mark.slow
     def test_a_service_that_fails_is_noticed_once_and_the_run_continues(self, project: Project) -> None:
         (project.root / "ralph.yml").write_text("notify: json://127.0.0.1:9/very-secret-path\n")
         done = project.real(*project.working(ASKS.format(seconds=1)))
@@ -530,6 +535,7 @@ class TestNotifications:
         assert (done.code, why in done.err) == (2, True), done.err
         assert why in project.real("doctor").out
 
+    @pytest.mark.slow
     def test_address_that_breaks_later_does_not_stop_the_run(self, project: Project) -> None:
         project.work("true", "--max-iterations", "1")
         (project.root / "ralph.yml").write_text("notify: [nonsense]\n")

@@ -95,6 +95,7 @@ def test_undo_restores_a_directory_that_the_agent_removed(project: Project, pack
     assert (package / "agent.py").exists()
 
 
+@pytest.mark.slow
 def test_session_works_in_the_directory(project: Project, package: Path) -> None:  # noqa: F811
     (project.home / "script.json").write_text("{}")
     project.extra["SCRIPT"] = str(project.home / "script.json")

@@ -152,6 +152,7 @@ class TestLandAfterwards:
         assert project.git("status", "--porcelain") == ""
         assert not list((project.root / ".ralph" / "worktrees").glob("*.merge"))
 
+    @pytest.mark.slow
     def test_each_land_lands_one_run_and_a_manual_merge_counts(self, project: Project) -> None:  # noqa: F811
         runs = [make(project, name) for name in "abc"]
         project.git("merge", "-q", "--no-edit", f"ralph/{runs[2]}/run")
@@ -247,6 +248,7 @@ class TestWorktrees:
         assert "1 uncommitted change " in done.out
         assert (tree / "notes").exists()
 
+    @pytest.mark.slow
     def test_clean_removes_worktrees_and_refs_and_names_what_stays(self, project: Project) -> None:  # noqa: F811
         merged, kept = make(project, "a", "--land", "ff"), make(project, "b")
         assert project.ralph("worktrees", "--prune").code == 0

@@ -1,4 +1,4 @@
-"""The check for retired words finds what it is for, and nothing is left to find."""
+"""The check for retired words finds what it is for. `make check` runs it on the whole repository."""
 
 import ast
 import importlib.util
@@ -39,7 +39,3 @@ def test_a_retired_word_is_found_with_its_line_and_a_replacement(check: ModuleTy
 )
 def test_a_retired_name_is_found(check: ModuleType, code: str, faults: int) -> None:
     assert len(list(check.find_names(Path("x.py"), ast.parse(code)))) == faults
-
-
-def test_nothing_retired_is_in_use(check: ModuleType) -> None:
-    assert [str(fault) for fault in check.find_faults()] == []

@@ -1,7 +1,7 @@
 """What follows a turn: a decision table over every combination of what the decision depends on."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -110,9 +110,9 @@ TABLE: tuple[Row, ...] = (
 )
 
 
-def every_case() -> Iterator[Case]:
-    for values in product(*EVERY.values()):
-        yield Case(**dict(zip(EVERY, values, strict=True)))
+@cache
+def every_case() -> tuple[Case, ...]:
+    return tuple(Case(**dict(zip(EVERY, values, strict=True))) for values in product(*EVERY.values()))
 
 
 def fits(case: Case, row: Row) -> bool:
@@ -172,13 +172,17 @@ def decide(case: Case, **changes: Any) -> TurnOutcome:
     return decide_outcome(returned, situation)
 
 
+@cache
+def every_outcome() -> tuple[tuple[Case, TurnOutcome], ...]:
+    return tuple((case, decide(case)) for case in every_case())
+
+
 class TestEveryCombination:
     @pytest.mark.parametrize("end", TurnEnd)
     def test_the_table_says_what_follows(self, end: TurnEnd) -> None:
-        cases = [case for case in every_case() if case.end is end]
+        cases = [(case, outcome) for case, outcome in every_outcome() if case.end is end]
         assert cases
-        for case in cases:
-            outcome = decide(case)
+        for case, outcome in cases:
             assert (outcome.next, outcome.result.end) == expected(case), case
 
     @pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row[1]}: {row[0]}")
@@ -188,8 +192,7 @@ class TestEveryCombination:
 
     def test_what_holds_for_all_of_them(self) -> None:
         request = TurnRequest("key", "role", Prompt.of("do it"), is_iteration=True)
-        for case in every_case():
-            outcome = decide(case)
+        for case, outcome in every_outcome():
             has_next = outcome.next not in (NextStep.SETTLED, NextStep.LATER)
             assert (outcome.at is not None, bool(outcome.reason)) == (has_next, has_next), case
             assert outcome.at is None or outcome.at >= NOW

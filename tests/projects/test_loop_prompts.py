@@ -1,5 +1,6 @@
 """What the agent of a loop is told, in real runs."""
 
+import pytest
 from playground import Playground, answer, put, run
 
 NOISY = """
@@ -59,6 +60,7 @@ def test_recall_is_asked_with_what_fails_at_the_baseline(project: Playground) ->
     assert "the ledger keeps naive datetimes" in recalled
 
 
+@pytest.mark.slow
 def test_lesson_about_the_same_failing_test_is_recalled_without_common_words(project: Playground) -> None:
     project.write({"test_it.py": "def test_add():\n    assert 1 + 1 == 3\n"})
     project.commit_all()

@@ -53,6 +53,7 @@ class TestStuck:
         assert "section 4.2" not in project.prompt(4)
         assert project.read("slugs.py") == RIGHT
 
+    @pytest.mark.slow
     def test_it_continues_to_the_limit_if_the_user_wants_that(self, project: Playground) -> None:
         slugs(project)
         done = project.loop(TASK, "tests pass", SAME, "--on-stuck", "continue", "--max-iterations", "7")
@@ -152,6 +153,7 @@ def changed(project: Playground, commit: str) -> set[str]:
 STEPS = ([put("slugs.py", HYPHENS), answer("Hyphens.")], [put("slugs.py", RIGHT), answer("Letters and digits.")])
 
 
+@pytest.mark.slow
 def test_what_the_checks_write_is_not_committed(project: Playground) -> None:
     slugs(project, **{".gitignore": "*.log\n"})
     project.extra = {"PYTHONDONTWRITEBYTECODE": ""}
@@ -161,6 +163,7 @@ def test_what_the_checks_write_is_not_committed(project: Playground) -> None:
     assert project.git("status", "--porcelain", "--untracked-files=no") == ""
 
 
+@pytest.mark.slow
 def test_a_check_may_write_a_log(project: Playground) -> None:
     slugs(project)
     check = "python3 -m unittest -q > test.log 2>&1"
@@ -203,6 +206,7 @@ class TestFlakyChecks:
         assert "connection reset by peer" in project.prompt(2)
         assert "flaky" in project.ralph("report").out
 
+    @pytest.mark.slow
     def test_it_is_none_on_a_tree_that_failed_before(self, project: Playground) -> None:
         turns = [[answer("I did nothing.")]]
         done = project.loop("Make it answer", flaky_check(project), turns, "--max-iterations", "2")
@@ -214,6 +218,7 @@ class TestFlakyChecks:
         assert "flaky" in project.state()["iterations"][0]["learnings"]
 
 
+@pytest.mark.slow
 def test_a_reflector_has_its_own_turn_and_its_lesson_is_in_the_next_prompt(project: Playground) -> None:
     slugs(project)
     why, then = "signs of punctuation survive replace()", "keep only letters and digits, with re.findall"

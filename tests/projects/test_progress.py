@@ -86,6 +86,7 @@ def test_one_error_less_every_turn_is_progress(
     assert not any("Another approach" in prompt or "You are a debugger" in prompt for prompt in prompts)
 
 
+@pytest.mark.slow
 def test_new_errors_are_progress_until_the_limit(project: Playground) -> None:
     """Behind one error the next one shows; whether the agent only swaps them, nobody can tell."""
     names = ["os", "sys", "json", "re", "math", "time", "enum", "abc", "io", "ast", "bz2", "cmd"]
