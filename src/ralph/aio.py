@@ -90,6 +90,10 @@ class AsyncRun:
         """What the run has changed so far, as a unified diff."""
         return await asyncio.to_thread(self.sync.diff)
 
+    async def export_html(self) -> str:
+        """The run as one page that needs no network."""
+        return await asyncio.to_thread(self.sync.export_html)
+
 
 async def loop(task: str, *, until: str, **options: Any) -> AsyncRun:
     """Start a loop in the background. The options are those of `ralph.loop`."""

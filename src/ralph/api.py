@@ -250,6 +250,12 @@ class RunHandle:
 
         return diff_run(self.project, self.directory).text
 
+    def export_html(self) -> str:
+        """The run as one page that needs no network: evidence, findings, diff, timeline and cost."""
+        from ralph.app.export import export_html
+
+        return export_html(self.project, self.directory)
+
     def _send(self, signal: Signal, to: str = "") -> Message:
         from ralph.app.steer import send_signal
 

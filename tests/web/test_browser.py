@@ -101,7 +101,7 @@ def test_a_comment_on_a_line_goes_to_the_agent(page: Any, server: Server) -> Non
     server.wait_for(key, lambda view: view["resumes"] == 1 and not view["alive"])
     page.locator("[data-comment=sent]", has_text="Received by turn 2").wait_for()
     prompt = server.get(f"/api/runs/{key}/turns/2/prompt").data["text"]
-    assert "`value.txt`, line 1" in prompt and "> +wrong" in prompt and "This must say right." in prompt
+    assert "`value.txt`, line 1" in prompt and ">>+wrong" in prompt and "This must say right." in prompt
 
 
 def test_a_question_is_answered_by_keys_on_the_focused_card_only(page: Any, server: Server) -> None:
@@ -186,3 +186,38 @@ def test_a_thousand_runs_are_listed_and_filtered(browser: Any, tmp_path: Path) -
         playwright.expect(page.locator("tr[data-run]")).to_have_count(1, timeout=WAIT)
         assert page.problems == []
         page.context.close()
+
+
+@pytest.fixture(scope="module")
+def exported(server: Server) -> str:
+    """The id of a run that has stopped, with markup in its task."""
+    key = server.start_loop(WAITS, "--max-iterations", "1", task="Fix <img src=x onerror=alert(1)> the cart")
+    server.wait_for(key, lambda view: not view["alive"])
+    return key.partition("@")[0]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_an_exported_run_opens_without_a_network(
+    browser: Any, server: Server, exported: str, width: int, scheme: str
+) -> None:
+    path = server.root.parent / f"export-{width}-{scheme}.html"
+    server.ralph("export", exported, "--html", "-o", str(path), "--force")
+    options: dict[str, Any] = {"viewport": {"width": width, "height": 844}, "color_scheme": scheme, "offline": True}
+    context = browser.new_context(**options)
+    opened = context.new_page()
+    requests: list[str] = []
+    problems: list[str] = []
+    opened.on("request", lambda sent: requests.append(sent.url))
+    opened.on("console", lambda message: problems.append(message.text))
+    opened.on("pageerror", lambda error: problems.append(str(error)))
+    opened.goto(path.as_uri())
+    for heading in ("Evidence", "Findings", "Diff", "Timeline", "Cost"):
+        assert opened.get_by_role("heading", name=heading, exact=True).is_visible()
+    assert requests == [path.as_uri()]
+    assert problems == []
+    assert opened.locator("img, script, iframe").count() == 0
+    assert opened.evaluate("document.documentElement.scrollWidth") == width, "nothing is wider than the screen"
+    colors = opened.evaluate("[getComputedStyle(document.documentElement).backgroundColor]")
+    assert colors == ["rgb(246, 247, 248)" if scheme == "light" else "rgb(14, 16, 18)"]
+    context.close()

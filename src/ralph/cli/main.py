@@ -39,6 +39,7 @@ GROUPS = {
     },
     "Results": {
         "report": "Show the completion report of a run.",
+        "export": "Write a run as one page for others.",
         "diff": "Show what a run changed.",
         "undo": "Undo the last change that a run made to your files.",
         "restore": "Restore the files of the best iteration, or of another one.",
@@ -72,6 +73,7 @@ MODULES = {
     "comment": ("comment",),
     "completion": ("completion",),
     "changes": ("diff", "undo", "restore", "abort"),
+    "export": ("export",),
     "hats": ("hats", "presets"),
     "logs": ("logs", "events"),
     "reflect": ("reflect",),

@@ -21,8 +21,8 @@ from ralph.core.text import clean_text
 from ralph.documents.unified_diff import parse_diff
 from ralph.store.files import open_regular
 from ralph.store.journal import read_raw
+from ralph.view import labels
 from ralph.view.json_form import to_json
-from ralph.web import labels
 from ralph.web.access import PROOF_SECONDS, AccessControl, Role, User, has_passphrase
 from ralph.web.actions import GUARDED_ACTIONS, OPEN_ACTIONS, read_text
 from ralph.web.feed import Feeds, StreamPosition, find_turn, shorten_event

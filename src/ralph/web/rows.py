@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from ralph.core.errors import RalphError
+from ralph.view import labels
 from ralph.view.json_form import to_json
 from ralph.view.model import RunRow, Tier
-from ralph.web import labels
 from ralph.web.feed import QUEUE_LIMIT, QUIET_SECONDS, frame
 from ralph.web.runs import FoundRun, RunIndex, Snoozes
 

@@ -1,4 +1,4 @@
-"""The symbol, word and color of every state. The page has no list of states of its own: it shows what it finds here."""
+"""The symbol, word and color of every state, for pages. A page has no list of states of its own: it shows what it finds here."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from ralph.core.checks import Attribution, CheckStatus
 from ralph.core.events import TaskState
 from ralph.core.outcomes import Outcome
 from ralph.documents.hats.definition import show_role
-from ralph.view.model import NeedKind, RunRow, RunView, SignalView, Tier
+from ralph.view.model import NeedKind, RunRow, RunView, SignalView, TaskView, Tier
 
 Label = tuple[str, str, str]
 """Symbol, word and color."""
@@ -101,7 +101,9 @@ def label_state(row: RunView | RunRow) -> Label:
 
 
 def label_grade(view: RunView) -> Label:
-    """The grade of a run. Nothing is green before the verdict."""
+    """The grade of a run. Nothing is green before the verdict, nor what a run only claims."""
+    if view.doubt and not view.alive:
+        return "warn", "Not verified", "need"
     if view.ended is None or view.alive or not view.ended.outcome.succeeded:
         if view.ended and not view.alive and view.ended.outcome is Outcome.UNVERIFIABLE:
             return "unproven", "Unproven", "need"
@@ -109,6 +111,16 @@ def label_grade(view: RunView) -> Label:
     if view.run_checks or view.run.checks:
         return "pass", "Verified", "pass"
     return "none", "Unverified", "idle"
+
+
+def describe_attribution(attribution: Attribution | None) -> str:
+    """What the run did to a check, in words; empty if that is not known."""
+    return _ATTRIBUTIONS[attribution] if attribution else ""
+
+
+def describe_task(task: TaskView) -> Label:
+    """The marker, word and color of a task."""
+    return _AT_WORK if task.turn else _TASKS[task.state]
 
 
 def describe_row(row: RunRow, key: str, project: str) -> dict[str, Any]:
@@ -129,7 +141,7 @@ def describe_view(view: RunView, now: float) -> dict[str, Any]:
         "need_labels": [_NEEDS[need.kind] for need in view.needs],
         "checks": CHECKS,
         "attributions": {str(one): text for one, text in _ATTRIBUTIONS.items()},
-        "tasks": {task.id: _AT_WORK if task.turn else _TASKS[task.state] for task in view.tasks},
+        "tasks": {task.id: describe_task(task) for task in view.tasks},
         "limits": LIMITS,
         "signals": {one.id: describe_signal(one, now) for one in view.signals},
     }
