@@ -172,7 +172,7 @@ class TestReading:
             b'{"type": "received", "text": "a"}',
         ],
     )
-    def test_what_is_no_event_is_passed_over(self, line: bytes) -> None:
+    def test_line_that_is_not_an_event_is_skipped(self, line: bytes) -> None:
         assert list(EventLines().read(line)) == []
 
     def test_money_is_reckoned_where_a_model_is_named(self) -> None:
@@ -181,7 +181,7 @@ class TestReading:
         assert read(event_line(event, model="nobody-knows-it")).usage.cost is None
         assert read(event_line(event)).usage.cost is None
 
-    def test_money_of_the_whole_conversation_is_less_what_was_told_before(self) -> None:
+    def test_cost_of_a_conversation_excludes_what_was_reported_before(self) -> None:
         line = event_line(AgentEvent(EventKind.USAGE, usage=Usage(0, 0, 2.5)), whole_cost=True)
         assert read(line, Usage(1, 1, 2.0)).usage.cost == 0.5
         assert read(line, Usage(1, 1)).usage.cost == 2.5

@@ -150,7 +150,7 @@ def permission(*options: dict[str, Any], **tool: Any) -> dict[str, Any]:
 
 
 class TestTurn:
-    def test_what_is_said_and_done_is_told_in_order(self, nursery: Nursery) -> None:
+    def test_messages_and_tools_are_reported_in_order(self, nursery: Nursery) -> None:
         turn = [
             *(text("I wri", messageId="a"), text("te it.", messageId="a")),
             call(title="write", status="pending", rawInput={}),
@@ -191,7 +191,7 @@ class TestTurn:
         told = played(nursery, {"turn": [text("Hm.")], "result": {"stopReason": reason}})
         assert (told.code, told.end["type"], told.end["is_error"], told.end["failure"]) == (1, "result", True, "agent")
 
-    def test_a_sub_agent_is_not_taken_for_it(self, nursery: Nursery) -> None:
+    def test_sub_agent_is_not_mistaken_for_the_agent(self, nursery: Nursery) -> None:
         told = played(nursery, {"turn": [text("From below.", session="s-2"), text("Done.")]})
         assert told.texts("text") == ["Done."]
 
@@ -199,7 +199,7 @@ class TestTurn:
         told = played(nursery, {"turn": [{"long": 2_000_000}, text("Done.")]})
         assert (told.code, told.end["text"]) == (0, "Done.")
 
-    def test_an_error_that_is_told_in_words_is_one(self, nursery: Nursery) -> None:
+    def test_error_in_prose_counts_as_an_error(self, nursery: Nursery) -> None:
         error = "Ran into this error: Rate limit exceeded. Please try again in 20s.\n\nPlease retry."
         turn = [text("Retrying..."), text(error)]
         told = played(nursery, {"greeting": {"agentInfo": {"name": "goose"}}, "turn": turn})
@@ -242,7 +242,7 @@ class TestUsage:
         assert (used["input_tokens"], used["output_tokens"]) == (4000, 200)
         assert (used["model"], used["cached_tokens"]) == ("opus", 400)
 
-    def test_the_model_is_told_where_its_price_can_be_reckoned(self, nursery: Nursery) -> None:
+    def test_model_is_reported_if_its_price_is_known(self, nursery: Nursery) -> None:
         models = {"currentModelId": "gpt-5", "availableModels": []}
         usage = {**TOKENS, "cachedReadTokens": 400}
         begun = {"session/new": {"sessionId": "s-1", "models": models}}
@@ -254,12 +254,12 @@ class TestUsage:
         )
         assert [used.get("has_no_price") for used in paid.of("usage")] == [None, True], "its cost is known already"
 
-    def test_tokens_of_every_message_are_told_when_they_are_used(self, nursery: Nursery) -> None:
+    def test_tokens_of_every_message_are_reported_when_used(self, nursery: Nursery) -> None:
         turn = [text("One.", _meta={"usage": TOKENS}), call(status="completed"), text("Two.", _meta={"usage": TOKENS})]
         told = played(nursery, {"turn": turn})
         assert [event["input_tokens"] for event in told.of("usage")] == [1000, 1000]
 
-    def test_money_is_told_as_it_rises(self, nursery: Nursery) -> None:
+    def test_cost_is_reported_as_it_rises(self, nursery: Nursery) -> None:
         told = played(nursery, {"turn": [money(0.25), money(0.25), money(1.0), money(5.0, "EUR"), money(None)]})
         assert [event["cost"] for event in told.of("usage")] == [0.25, 0.75]
 
@@ -311,16 +311,16 @@ class TestPermission:
         assert told.end["text"] == "it used a tool that it may not use: Task"
         assert told.asked("session/cancel") == [{"sessionId": "s-1"}]
 
-    def test_so_does_one_whose_name_is_only_told_when_it_was_used(self, nursery: Nursery) -> None:
+    def test_tool_whose_name_is_reported_only_after_use_is_refused(self, nursery: Nursery) -> None:
         used = call(kind="tool_call_update", status="completed", _meta={"toolName": "run_shell_command"})
         told = played(nursery, {"turn": [permission(ALLOW), used]}, "--without-tool", "run_shell_command")
         assert (told.code, told.end["text"]) == (1, "it used a tool that it may not use: execute: make")
 
-    def test_one_that_was_refused_was_not_used_whatever_is_told_of_it(self, nursery: Nursery) -> None:
+    def test_refused_tool_counts_as_unused_whatever_is_reported(self, nursery: Nursery) -> None:
         turn = [permission(REJECT), call(kind="tool_call_update", status="completed"), text("Done.")]
         assert played(nursery, {"turn": turn}, "--without-tool", "execute").code == 0
 
-    def test_a_request_that_nobody_knows_is_refused(self, nursery: Nursery) -> None:
+    def test_unknown_request_is_refused(self, nursery: Nursery) -> None:
         told = played(nursery, {"turn": [{"ask": ["terminal/create", {"command": "ls"}]}, text("Done.")]})
         assert (told.answers[0]["code"], told.code) == (-32601, 0)
 
@@ -390,7 +390,7 @@ PAST = text("What was said before.", _meta={"usage": TOKENS})["update"]
 
 class TestConversation:
     @pytest.mark.parametrize("when", ["history", "late"])
-    def test_its_past_is_not_told_again(self, nursery: Nursery, when: str) -> None:
+    def test_earlier_conversation_is_not_reported_again(self, nursery: Nursery, when: str) -> None:
         play = {when: [PAST, call(status="completed")["update"], money(2.0)["update"]], "turn": [money(2.5)]}
         told = played(nursery, play, "--session", "s-1")
         assert told.asked("session/load") == [{"sessionId": "s-1", "cwd": str(nursery.root), "mcpServers": []}]
@@ -398,7 +398,7 @@ class TestConversation:
         assert told.of("usage") == [{"type": "usage", "input_tokens": 0, "output_tokens": 0, "cost": 0.5}]
         assert told.of("session") == [{"type": "session", "session": "s-1"}]
 
-    def test_where_its_past_is_unknown_the_money_is_told_as_that_of_all(self, nursery: Nursery) -> None:
+    def test_cost_without_a_known_past_counts_for_the_whole_conversation(self, nursery: Nursery) -> None:
         told = played(nursery, {"turn": [money(2.5), money(3.0)]}, "--session", "s-1")
         assert [(event["cost"], event.get("whole_cost")) for event in told.of("usage")] == [(2.5, True), (0.5, None)]
 
@@ -515,9 +515,7 @@ class TestTrouble:
             ([{"print": '"text"'}, {"print": "[1]"}, {"exit": 0}], 'it printed: "text"'),
         ],
     )
-    def test_what_is_no_agent_is_told_with_what_to_do(
-        self, nursery: Nursery, first: list[dict[str, Any]], said: str
-    ) -> None:
+    def test_unknown_agent_error_suggests_fix(self, nursery: Nursery, first: list[dict[str, Any]], said: str) -> None:
         told = played(nursery, {"first": first}, "--patience", "3" if {"hang": 1} in first else "60")
         assert (told.code, told.end["failure"], told.end["is_error"]) == (1, "access", True)
         assert said in told.end["text"] and "speaks the Agent Client Protocol" in told.end["text"]

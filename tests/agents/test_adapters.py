@@ -183,7 +183,7 @@ class TestRealStreams:
         assert billed(played("claude", raw("claude-budget"))[1].usage) == Usage(1000, 50, 0.005)
 
     @pytest.mark.parametrize("stream", ["claude-retried", "codex-retried"])
-    def test_a_retry_is_no_error(self, stream: str) -> None:
+    def test_retry_is_not_an_error(self, stream: str) -> None:
         events, _ = played(stream, raw(stream))
         assert len(texts(events, EventKind.RETRY)) == 1 and not texts(events, EventKind.ERROR)
 
@@ -201,7 +201,7 @@ class TestRealStreams:
         assert usage.cost == pytest.approx(0.0018825)
         assert played("codex", raw("codex-resumed"), "gpt-5", Usage(3000, 150))[1].usage.cost is None
 
-    def test_no_price_is_no_cost(self) -> None:
+    def test_missing_price_is_not_a_cost(self) -> None:
         assert billed(played("codex", raw("codex"), "mock-model")[1].usage) == Usage(1500, 57, unpriced="mock-model")
         assert played("codex", raw("codex"))[1].usage.cost is None
 
@@ -231,8 +231,8 @@ class TestCutStreams:
     @settings(max_examples=300, deadline=None)
     def test_malformed_lines_do_no_harm(self, seed: int, stream: str) -> None:
         chance = random.Random(seed)
-        spoilt = [piece for line in raw(stream) for piece in _spoil(line, chance)]
-        events, account = played(stream, spoilt, "gpt-5")
+        damaged = [piece for line in raw(stream) for piece in _damage(line, chance)]
+        events, account = played(stream, damaged, "gpt-5")
         for event in events:
             assert event.usage.input_tokens >= 0 and event.usage.output_tokens >= 0
             assert event.usage.tokens < 10**13 and 0 <= (event.usage.cost or 0) < 10**9
@@ -240,11 +240,11 @@ class TestCutStreams:
             assert not set(event.text) & set(map(chr, (*range(9), 0x1B, 0x7F, 0xD800)))
             assert event.resets_at is None or abs(event.resets_at - NOW) < 100 * 86400
         if account.finished:
-            assert any(_succeeds(line) for line in spoilt)
+            assert any(_succeeds(line) for line in damaged)
 
     @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
     @settings(max_examples=200)
-    def test_garbage_tells_nothing(self, line: bytes) -> None:
+    def test_garbage_yields_no_events(self, line: bytes) -> None:
         for name in AGENTS:
             assert not played(name, [line, line + b"}", b'{"type":' + line])[1].finished
 
@@ -278,7 +278,7 @@ def _succeeds(line: bytes) -> bool:
     return data.get("type") in ("result", "turn.completed") and success
 
 
-def _spoil(line: bytes, chance: random.Random) -> list[bytes]:
+def _damage(line: bytes, chance: random.Random) -> list[bytes]:
     """A line cut, doubled, followed by garbage, or with other values in it; often as it was."""
     garbage = bytes(chance.randrange(256) for _ in range(chance.randrange(40)))
     match chance.randrange(8):
@@ -329,7 +329,7 @@ def _change(data: Any, chance: random.Random) -> None:
 class TestClaude:
     """What only Claude's stream has."""
 
-    def test_prose_about_limits_is_no_limit(self) -> None:
+    def test_prose_about_limits_is_not_a_limit(self) -> None:
         text = "API Error: 429 rate limit reached, try again in 20s. Claude AI usage limit reached|1794809672"
         said = {"type": "assistant", "message": {"id": "m", "content": [{"type": "text", "text": text}]}}
         done = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": text}]}
@@ -373,7 +373,7 @@ class TestClaude:
 class TestGemini:
     """What only Gemini's stream has."""
 
-    def test_text_in_pieces_is_told_in_lines(self) -> None:
+    def test_text_in_pieces_is_reported_in_lines(self) -> None:
         def piece(text: str) -> dict[str, Any]:
             return {"type": "message", "role": "assistant", "content": text, "delta": True}
 
@@ -518,7 +518,7 @@ class TestSignIn:
 
 
 class TestCodexSignIn:
-    def test_the_key_of_openai_alone_signs_nobody_in(self, tmp_path: Path) -> None:
+    def test_openai_key_alone_is_not_a_sign_in(self, tmp_path: Path) -> None:
         known, how = Codex().sign_in({"OPENAI_API_KEY": "k"}, tmp_path)
         assert (known, "codex login --with-api-key" in how) == (False, True)
         assert Codex().sign_in({"CODEX_API_KEY": "k"}, tmp_path) == (True, "CODEX_API_KEY")

@@ -101,12 +101,12 @@ def test_a_turn_that_failed_with_exit_code_0(stream: str, failure: Failure, said
         assert account.resets_at == pytest.approx(NOW + 3524)
 
 
-def test_the_price_of_the_table_where_it_knows_none() -> None:
+def test_price_of_the_table_is_used_if_the_agent_knows_none() -> None:
     assert billed(played(Aider(), [ASKING, b"Hi.", ANSWERED, EXIT], "gpt-5")[1].usage) == Usage(10, 5, 0.0000625)
     assert billed(played(Aider(), [ASKING, b"Hi.", ANSWERED, EXIT])[1].usage) == Usage(10, 5, unpriced="")
 
 
-def test_an_answer_about_errors_is_no_error() -> None:
+def test_answer_about_errors_is_not_an_error() -> None:
     said = (b"litellm.RateLimitError: this is what you see then", b"Retrying in 0.2 seconds...", b"So it is.")
     assert ends(ASKING, *said, ANSWERED, EXIT)[:2] == (True, None)
     assert ends(ASKING, *said, EXIT)[:2] == (False, Failure.AGENT)
@@ -130,12 +130,12 @@ def test_the_last_question_counts() -> None:
         ([event("exit", reason="Message file not found")], Failure.AGENT),
     ],
 )
-def test_what_is_no_success(told: Iterable[bytes], failure: Failure) -> None:
+def test_results_that_are_not_a_success(told: Iterable[bytes], failure: Failure) -> None:
     finished, why, said = ends(*told)
     assert not finished and why is failure and said
 
 
-def test_events_of_nobody() -> None:
+def test_events_without_a_receiver() -> None:
     for line in (b'{"event": "exit", "properties": {"reason": "Completed --message-file"}}', b'{"event": 1}', b"{"):
         assert not ends(ASKING, b"Hi.", ANSWERED, line)[0]
 

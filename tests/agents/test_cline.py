@@ -54,7 +54,7 @@ def test_a_turn_that_went_well() -> None:
     assert (texts(events, EventKind.TOOL), texts(events, EventKind.TOOL_RESULT)) == (["run_commands: echo a"], ["a"])
 
 
-def test_a_cost_that_it_tells_is_taken() -> None:
+def test_reported_cost_is_used() -> None:
     usage = played(Cline(), [ended("completed", "Done.", inputTokens=10, outputTokens=5, totalCost=0.25)])[1].usage
     assert billed(usage) == Usage(10, 5, 0.25)
 
@@ -89,7 +89,7 @@ def test_only_completed_is_a_success(reason: str) -> None:
     assert reason not in ("aborted", "max_iterations", "mistake_limit") or account.failure is Failure.AGENT
 
 
-def test_what_it_tries_again_is_no_error() -> None:
+def test_retried_request_is_not_an_error() -> None:
     lines = [
         told(type="error", error={"message": "overloaded"}, recoverable=True),
         told(type="notice", reason="provider_error_retry", message="retrying (attempt 1/3)"),

@@ -91,7 +91,7 @@ def test_what_it_used_is_in_a_file_at_the_end() -> None:
     "content",
     ["", "{", "[]", '{"modelMetrics": 7}', '{"modelMetrics": {}}', '{"modelMetrics": {"gpt-5": {"usage": 1}}}'],
 )
-def test_without_that_file_nothing_is_told(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_that_file_nothing_is_reported(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     USAGE.parent.mkdir()
     USAGE.write_text(content)
@@ -112,7 +112,9 @@ def test_a_conversation_gone_on_with_counts_only_what_is_new(tmp_path: Path, mon
     )
 
 
-def test_models_add_up_and_one_without_a_price_is_no_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_costs_of_models_add_up_and_one_without_a_price_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     USAGE.parent.mkdir()
     one = {"usage": {"inputTokens": 1000, "outputTokens": 50, "cacheReadTokens": 400}}

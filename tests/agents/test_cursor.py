@@ -36,7 +36,7 @@ def test_a_turn_that_went_well() -> None:
     assert (texts(events, EventKind.TOOL), texts(events, EventKind.TOOL_RESULT)) == (["shell: echo a"], ["a"])
 
 
-def test_a_result_without_usage_as_older_versions_tell_it() -> None:
+def test_result_without_usage_of_older_versions_is_read() -> None:
     end = {"type": "result", "subtype": "success", "is_error": False, "result": "Done.", "session_id": "s"}
     account = played(Cursor(), [end])[1]
     assert account.finished and account.usage == Usage() and account.text == "Done."
@@ -46,7 +46,7 @@ def test_a_turn_that_failed() -> None:
     refuse_success(Cursor(), "cursor-failed", Failure.AGENT, "did not answer")
 
 
-def test_a_failure_without_a_last_event_is_told_on_standard_error() -> None:
+def test_failure_without_a_last_event_is_read_from_standard_error() -> None:
     assert not played(Cursor(), lines_of("cursor")[:-1])[1].finished
     for stderr, failure in {
         "Error: Authentication required. Please run 'agent login' first, or set CURSOR_API_KEY.": Failure.ACCESS,
@@ -71,7 +71,7 @@ def test_what_a_tool_gave(body: dict[str, Any], texts_and_errors: list[tuple[str
     assert [(one.text, one.is_error) for one in events if one.kind is EventKind.TOOL_RESULT] == texts_and_errors
 
 
-def test_a_denial_is_told_with_its_command() -> None:
+def test_denial_is_reported_with_its_command() -> None:
     rejected = {"result": {"rejected": {"command": "rm -rf x", "reason": ""}}}
     assert played(Cursor(), [tool("completed", "shellToolCall", rejected)])[1].denied == ["shell: rm -rf x"]
 

@@ -103,7 +103,7 @@ def test_an_error_is_what_goose_says_itself_and_last(told: list[Line], finished:
     assert played(Goose(), [*told, COMPLETE])[1].finished is finished
 
 
-def test_text_in_pieces_is_told_in_lines() -> None:
+def test_text_in_pieces_is_reported_in_lines() -> None:
     told = [message(piece, marked=True) for piece in ("One li", "ne.\nTwo", " lines.")]
     events, account = played(Goose(), [*told, COMPLETE])
     assert texts(events, EventKind.TEXT) == ["One line.", "Two lines."] and account.text == "One line.\nTwo lines."

@@ -108,7 +108,7 @@ class TestHook:
         (words / ".hidden.txt").write_text("ha")
         assert fired("claude", "Stop", words) == ""
 
-    def test_where_there_is_no_directory_nothing_happens(self, tmp_path: Path) -> None:
+    def test_missing_directory_changes_nothing(self, tmp_path: Path) -> None:
         assert fired("claude", "Stop", tmp_path / "missing") == ""
 
 

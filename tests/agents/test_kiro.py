@@ -32,7 +32,7 @@ def test_a_turn_that_went_well() -> None:
     assert account.text.endswith("Done.")
 
 
-def test_exit_code_0_is_no_success_where_nothing_was_paid_for() -> None:
+def test_exit_code_0_without_usage_is_not_a_success() -> None:
     assert not played(Kiro(), [b"> Done."])[1].finished
     assert played(Kiro(), [b"> Done.", PAID])[1].finished
     account = played(Kiro(), [b"Authentication failed. Check your API key."])[1]

@@ -59,7 +59,7 @@ def test_the_command() -> None:
     assert Mini().environment(call)["RALPH_MINI_STEPS"] == "30"
 
 
-def test_a_budget_of_nothing_is_no_freedom() -> None:
+def test_budget_of_zero_is_still_a_limit() -> None:
     """It takes 0 for no limit."""
     words = Mini().command(Call(Path(), budget=0.0))
     assert float(words[words.index("-l") + 1]) > 0

@@ -58,7 +58,7 @@ def test_what_is_said_and_done() -> None:
     assert failed.is_error and "exited with code 3" in failed.text
 
 
-def test_a_retry_is_no_error() -> None:
+def test_retry_is_not_an_error() -> None:
     events, _ = played(Pi(), "pi-retried")
     assert texts(events, EventKind.RETRY) == ["try 1 of 3: terminated"] and not texts(events, EventKind.ERROR)
 
@@ -96,7 +96,7 @@ def test_errors_begin_with_the_status(error: str, failure: Failure) -> None:
 
 
 @pytest.mark.parametrize("reason", ["aborted", "length"])
-def test_an_answer_that_is_not_whole_is_no_success(reason: str) -> None:
+def test_incomplete_answer_is_not_a_success(reason: str) -> None:
     account = played(Pi(), [answer(reason), EXIT])[1]
     assert account.failure is Failure.AGENT and account.error and not account.finished
 
@@ -109,7 +109,7 @@ def test_the_last_answer_and_the_exit_make_a_success_together(last: str, code: o
     assert played(Pi(), [answer("stop"), EXIT])[1].finished
 
 
-def test_no_cost_is_no_price() -> None:
+def test_missing_cost_is_not_a_price() -> None:
     usage = {"input": 600, "cacheRead": 400, "output": 50, "cost": {"total": 0}}
     assert billed(played(Pi(), [answer("stop", **usage)])[1].usage) == Usage(1000, 50, 0.0013)
     assert played(Pi(prices={"gpt-5": (0.0, 0.0, 20_000.0)}), [answer("stop", **usage)])[1].usage.cost == 1.0

@@ -106,14 +106,16 @@ class TestRegistry:
         with pytest.raises(UsageError, match="unknown agent"):
             registry.select_agents(config.parse_config("agents: [scripted]", ""), (), None, None, Path())
 
-    def test_a_name_that_two_claim_is_nobodys(self, site: Path, owl: Callable[[str | None], None]) -> None:
+    def test_name_that_two_packages_claim_belongs_to_neither(
+        self, site: Path, owl: Callable[[str | None], None]
+    ) -> None:
         owl(HEAD)
         install(site, "another-owl", "another", HEAD, owl="another:Owl")
         with pytest.raises(AgentUnavailableError, match="2 packages claim the agent owl") as error:
             registry.get_adapter("owl")
         assert "another-owl 1.2" in error.value.where and "ralph-agent-owl 1.2" in error.value.where
 
-    def test_an_unknown_name_is_told_with_those_of_packages(self, owl: Callable[[str | None], None]) -> None:
+    def test_error_about_an_unknown_name_lists_the_packages(self, owl: Callable[[str | None], None]) -> None:
         owl(HEAD)
         with pytest.raises(UsageError, match="unknown agent 'howl'") as error:
             registry.select_agents(config.Config(), ("howl",), None, None, Path())
@@ -133,7 +135,7 @@ class TestRegistry:
             AgentSpec("owl"),
         )
 
-    def test_it_is_taken_where_nothing_else_is_there(
+    def test_it_is_used_if_there_is_nothing_else(
         self, owl: Callable[[str | None], None], site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         owl(HEAD)
@@ -243,7 +245,7 @@ class TestFaults:
         assert account.error.startswith("the adapter of owl (ralph-agent-owl 1.2) fails in read(): ")
         assert told[-1].text == account.error and told[0].session
 
-    def test_all_else_that_fails_is_done_without_or_told(
+    def test_other_failures_are_tolerated_or_reported(
         self, owl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.syspath_prepend(str(TEMPLATE))
@@ -282,7 +284,7 @@ class TestCommandLine:
     def test_the_doctor_knows_it(self, bench: Bench) -> None:
         assert "ok   agent      parrot: parrot 0.1.0, not tested, signed in (PARROT_API_KEY)" in bench.ralph("doctor")
 
-    def test_a_broken_one_is_a_bad_line_and_harms_nobody(self, bench: Bench) -> None:
+    def test_broken_package_is_a_bad_line_and_affects_no_other(self, bench: Bench) -> None:
         install(bench.place / "site", "ralph-agent-dodo", "dodo", "import extinct", dodo="dodo:Dodo")
         install(bench.place / "site", "impostor", "", None, codex="dodo:Dodo")
         said = bench.ralph("doctor", code=2)

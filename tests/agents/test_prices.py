@@ -45,5 +45,5 @@ def test_what_the_user_says_wins() -> None:
     assert cost_of("gpt-5-mini", MILLION, 0, 0, mine) == 0.25
 
 
-def test_more_cached_tokens_than_tokens_are_no_refund() -> None:
+def test_more_cached_tokens_than_tokens_are_not_a_refund() -> None:
     assert cost_of("gpt-5", 100, 10_000, 0, {}) == pytest.approx(100 * 0.125 / MILLION)

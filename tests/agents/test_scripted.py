@@ -110,7 +110,7 @@ def wait_for(condition: Callable[[], object]) -> None:
     pytest.fail("it did not come to pass")
 
 
-def test_work_is_done_in_the_workspace_and_told_line_by_line(stage: Stage) -> None:
+def test_work_is_done_in_the_workspace_and_reported_line_by_line(stage: Stage) -> None:
     played = stage.steps(
         "say: I fix it.",
         "write: {path: src/app.py, content: 'a - b # ü'}",
@@ -172,7 +172,7 @@ def test_a_rate_limit_says_when_it_is_over_and_ends_the_turn(stage: Stage) -> No
     assert 0 < limit["resets_at"] - time.time() <= 60
 
 
-def test_an_error_is_told_and_the_turn_continues(stage: Stage) -> None:
+def test_error_is_reported_and_the_turn_continues(stage: Stage) -> None:
     played = stage.steps("error: no credit", "exit: 4")
     assert played.events == [{"type": "error", "message": "no credit"}]
     assert played.code == 4
@@ -195,7 +195,7 @@ def test_an_error_is_told_and_the_turn_continues(stage: Stage) -> None:
         ("crash: SIGCHLD", "SIGCHLD did not end the agent"),
     ],
 )
-def test_a_step_that_cannot_be_taken_fails_with_its_line(stage: Stage, step: str, message: str) -> None:
+def test_step_that_cannot_be_done_fails_with_its_line(stage: Stage, step: str, message: str) -> None:
     outside = stage.root / "elsewhere"
     outside.mkdir()
     (outside / "kept").write_text("safe")
@@ -247,7 +247,7 @@ def test_a_command_may_leave_something_running_without_holding_the_turn(stage: S
     assert played.events[0]["code"] == 0
 
 
-def test_the_end_of_a_long_output_is_told(stage: Stage) -> None:
+def test_end_of_a_long_output_is_reported(stage: Stage) -> None:
     played = stage.steps("run: \"seq 20000; printf '\\\\377 end'\"")
     output = played.events[0]["output"]
     assert len(output) == 4000
@@ -293,7 +293,7 @@ def test_an_identity_without_a_number_is_an_error(stage: Stage, variable: str) -
     [(None, "cannot be read"), (b"\xff\xfe", "not UTF-8"), (b"#" * (1024 * 1024 + 1), "larger than")],
     ids=["absent", "binary", "huge"],
 )
-def test_a_file_that_is_no_scenario_is_an_error(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_file_that_is_not_a_scenario_is_an_error(tmp_path: Path, content: bytes | None, message: str) -> None:
     path = tmp_path / "s.yaml"
     if content is not None:
         path.write_bytes(content)
@@ -432,7 +432,7 @@ def test_raw_output_may_be_one_line_that_is_not_utf8_on_stderr(stage: Stage) -> 
     assert [event["type"] for event in played.events] == ["result"]
 
 
-def test_words_are_taken_in_between_steps(stage: Stage) -> None:
+def test_messages_are_read_between_steps(stage: Stage) -> None:
     words = stage.root / "words"
     words.mkdir()
     (words / "a.txt").write_text("Use tabs.")

@@ -34,7 +34,7 @@ def files(project: Project) -> dict[str, str]:  # noqa: F811
 
 
 @pytest.mark.parametrize("with_git", [True, False], ids=["git", "no-git"])
-def test_a_run_that_reached_its_limit_is_aborted_and_taken_back(tmp_path: Path, with_git: bool) -> None:
+def test_run_that_reached_its_limit_is_aborted_and_reverted(tmp_path: Path, with_git: bool) -> None:
     for project in make_project(tmp_path, with_git=with_git):  # noqa: F402
         mess_up(project)
         start, index = files(project), project.git("ls-files", "-s") if with_git else ""
@@ -154,7 +154,7 @@ def test_commits_of_the_user_are_not_called_the_agents(project: Project) -> None
     assert "of the agent" not in done.out
 
 
-def test_commits_of_the_run_are_taken_off_its_branch(project: Project) -> None:  # noqa: F811
+def test_commits_of_the_run_are_removed_from_its_branch(project: Project) -> None:  # noqa: F811
     (project.root / "notes.txt").write_text("untracked before the run\n")
     start, base = files(project), project.git("rev-parse", "main")
     assert project.work(f"{WORK}; echo more >> notes.txt", "--commit", "--max-iterations", "3").code in (3, 4)

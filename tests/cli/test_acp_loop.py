@@ -57,7 +57,7 @@ def test_agent_that_is_not_signed_in_ends_the_run_with_advice(acp: Project) -> N
     assert "Log in (Run `agent login`)" in done.out
 
 
-def test_program_that_is_no_agent_ends_the_run_with_advice(acp: Project) -> None:
+def test_program_that_is_not_an_agent_ends_the_run_with_advice(acp: Project) -> None:
     done = acp.ralph("loop", "Say hello", "--until", UNTIL, "--yes", "--agent-acp", "true")
     assert done.code == 6
     assert "speaks the Agent Client Protocol" in done.out

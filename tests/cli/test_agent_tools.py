@@ -64,7 +64,7 @@ def test_every_call_of_a_code_assist_preset_works_and_is_seen(project: Project, 
     assert {path.name for path in agent.iterdir()} >= {"tasks.jsonl", "memories.md", "decisions.md"}
 
 
-def test_another_ralph_on_the_path_is_not_taken_for_this_one(project: Project) -> None:
+def test_another_ralph_on_the_path_is_not_used(project: Project) -> None:
     other = project.home / "bin" / "ralph"
     other.parent.mkdir()
     other.write_text("#!/bin/sh\nexit 9\n")

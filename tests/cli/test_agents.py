@@ -72,7 +72,7 @@ def loop(project: Project, *options: str) -> Done:  # noqa: F811
     return project.ralph("loop", "Say hello", "--until", UNTIL, "--yes", *options)
 
 
-def test_the_first_that_is_there_is_taken(project: Project, bin_dir: Path) -> None:  # noqa: F811
+def test_first_installed_agent_is_used(project: Project, bin_dir: Path) -> None:  # noqa: F811
     program(bin_dir, "claude", DONE)
     done = loop(project, "--model", "opus", "--max-cost", "3")
     assert done.code == 0, done.said
@@ -84,7 +84,7 @@ def test_the_first_that_is_there_is_taken(project: Project, bin_dir: Path) -> No
     assert (ended["result"]["agent_session"], ended["result"]["usage"]["cost"]) == ("s-1", 0.25)
 
 
-def test_exit_0_alone_is_no_success(project: Project, bin_dir: Path) -> None:  # noqa: F811
+def test_exit_0_alone_is_not_a_success(project: Project, bin_dir: Path) -> None:  # noqa: F811
     program(bin_dir, "claude", "echo hello > notes.txt")
     assert loop(project, "--detach").code == 0
     eventually(lambda: project.journal("turn.ended"))
@@ -156,7 +156,7 @@ def test_a_turn_that_crosses_its_quota_is_cut(project: Project, bin_dir: Path) -
 
 
 @pytest.mark.parametrize("share", ["0%", "101%", "most", "-5"])
-def test_a_quota_that_is_no_share_is_refused(project: Project, bin_dir: Path, share: str) -> None:  # noqa: F811
+def test_quota_that_is_not_a_share_is_refused(project: Project, bin_dir: Path, share: str) -> None:  # noqa: F811
     program(bin_dir, "claude", DONE)
     done = loop(project, f"--max-quota={share}")
     assert (done.code, "use a percentage: --max-quota 80%" in done.err) == (2, True)

@@ -123,7 +123,7 @@ class TestCommandLine:
         assert not (project.root / "pwned").exists()
         assert project.ralph("status", "--json").json["runs"][0]["task"] == task
 
-    def test_a_task_that_is_not_text_is_refused_or_taken_but_breaks_nothing(self, project: Project) -> None:
+    def test_task_that_is_not_text_is_refused_or_accepted_without_a_crash(self, project: Project) -> None:
         agent = project.agent("touch done.txt")
         done = project.real("loop", os.fsdecode(b"fix \xff it"), "--until", DONE, "--agent-command", agent, "--yes")
         assert done.code in (0, 2), done.said
@@ -368,7 +368,7 @@ def spoil(path: Path, kind: str, victim: Path) -> None:
             path.write_bytes(JUNK[kind])
 
 
-class TestSpoiltFiles:
+class TestDamagedFiles:
     KINDS = (*JUNK, "directory", "link", "large")
     LOOKING = (("status",), ("status", "--json"), ("logs",), ("doctor",), ("diff",), ("clean", "--dry-run"))
 
@@ -454,7 +454,7 @@ class TestSpoiltFiles:
         assert re.search(r"line \d", done.err)
         assert copy.ralph("doctor").code == 2
 
-    def test_stray_files_among_the_runs_are_no_runs(self, copy: Project) -> None:
+    def test_stray_files_among_the_runs_are_not_runs(self, copy: Project) -> None:
         runs = copy.run.parent
         (runs / "notes.txt").write_text("x")
         (runs / "261116-000000-zzzz").write_text("a file")
@@ -604,7 +604,7 @@ class TestFullDisk:
 
 
 class TestWithoutUntil:
-    def test_the_criterion_is_taken_out_of_the_task_and_shown(self, project: Project) -> None:
+    def test_criterion_in_the_task_is_extracted_and_shown(self, project: Project) -> None:
         done = project.ralph(
             "loop", "Make the file until test -f done.txt passes.", "--agent-command", "touch done.txt", "--yes"
         )

@@ -60,7 +60,7 @@ def test_the_preset_of_the_project_with_files_and_lines(lost: Project) -> None:
     ]
 
 
-def test_warnings_alone_are_no_failure_unless_they_are_to_be(project: Project) -> None:  # noqa: F811
+def test_warnings_alone_are_not_a_failure_unless_strict(project: Project) -> None:  # noqa: F811
     path = str(BROKEN / "starves.yml")
     assert project.ralph("hats", "check", path).code == 0
     assert project.ralph("hats", "check", path, "--strict").code == 2

@@ -64,7 +64,7 @@ def test_a_skipped_test_is_caught_also_when_a_later_turn_leaves_it_in_place(calc
     assert "@unittest.skip" not in (calculator.root / "test_app.py").read_text()
 
 
-def test_gaming_to_the_end_is_no_success(calculator: Project) -> None:
+def test_gaming_to_the_end_is_not_a_success(calculator: Project) -> None:
     done = calculator.play(
         skipping("      - write: {path: notes.txt, content: done}\n"), "--max-iterations", "3", until=CHECK
     )
@@ -159,7 +159,7 @@ def test_findings_warn_while_the_checks_still_fail(calculator: Project) -> None:
     assert "[test-skipped]" in prompt
 
 
-def test_tests_that_turn_green_without_any_change_are_no_success(calculator: Project) -> None:
+def test_tests_that_pass_without_any_change_are_not_a_success(calculator: Project) -> None:
     """Git ignores what the agent changed, so nothing shows what made the tests pass."""
     (calculator.root / "app.py").write_text("def add(a, b):\n    return __import__('settings').add(a, b)\n")
     (calculator.root / ".gitignore").write_text("settings.py\n")
@@ -387,7 +387,7 @@ def test_failures_of_the_first_suite_of_a_script_count(calculator: Project, line
     assert re.match(r"exit code 0, but 1 of \d tests fails", reason)
 
 
-def test_a_recipe_that_ignores_the_exit_code_is_no_success_from_the_start(calculator: Project) -> None:
+def test_recipe_that_ignores_the_exit_code_is_not_a_success_at_the_start(calculator: Project) -> None:
     (calculator.root / "Makefile").write_text("test:\n\t-python3 -m unittest -q\n")
     done = calculator.play(yaml(TESTS.format(skip=""), FIXED), until="`make test` passes")
     assert done.code == 0, done.said
@@ -427,7 +427,7 @@ def rejected(calculator: Project) -> str:
 IDLE = "turns: [{steps: [{say: I see nothing to do}]}]"
 
 
-def test_starting_again_on_a_tree_that_was_rejected_is_no_success(calculator: Project) -> None:
+def test_starting_again_on_a_rejected_tree_is_not_a_success(calculator: Project) -> None:
     first = rejected(calculator)
     (calculator.root / "notes.txt").write_text("an unrelated file")
     again = calculator.play(IDLE, "--max-iterations", "1", until=CHECK)

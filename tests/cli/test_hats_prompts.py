@@ -91,7 +91,7 @@ class TestWaves:
             )
             assert own and other and {own[0], other[1]} == {"part 1", "part 2"}
 
-    def test_same_memory_is_told_once(self, project: Project) -> None:  # noqa: F811
+    def test_same_memory_is_shown_once(self, project: Project) -> None:  # noqa: F811
         assert run(project, WAVE, AGENT, "--check", "`true`").code == 0
         assert (project.root / ".ralph" / "agent" / "memories.md").read_text().count("Use the logging module") == 2
         assert prompt_of(project, turns_of(project, "critic")[0]).count("Use the logging module") == 1
@@ -122,7 +122,7 @@ class TestEvents:
         assert [entry["role"] for entry in project.journal("turn.started")] == ["first", "critic"]
         assert "- `review.ready`: goes to critic\n" in prompt_of(project, 1)
 
-    def test_hat_is_not_told_that_it_was_silent_if_the_checks_refuted_it(self, project: Project) -> None:  # noqa: F811
+    def test_prompt_does_not_call_a_hat_silent_if_the_checks_refuted_it(self, project: Project) -> None:  # noqa: F811
         preset = (
             "event_loop: {starting_event: go.on}\nevents: {work.done: {evidence: true, otherwise: work.left}}\n"
             "hats:\n  one: {triggers: [go.on, work.left], publishes: [work.done], instructions: Work.}\n"

@@ -405,7 +405,7 @@ class TestTheTurn:
         assert (outbox / "note.md").read_text() == "note\n"
         assert not (project.root / ".ralph" / "turn").exists()
 
-    def test_a_broken_answer_is_repaired_in_one_more_turn_that_is_no_iteration(self, project: Project) -> None:
+    def test_broken_answer_is_repaired_in_a_turn_that_does_not_count_as_an_iteration(self, project: Project) -> None:
         done = project.play(
             """
 turns:
@@ -471,7 +471,7 @@ touch done.txt
         )
         assert (project.root / "turn.txt").read_text() == (project.root / "check.txt").read_text()
 
-    def test_modules_of_the_project_are_not_taken_for_pythons_own(self, project: Project) -> None:
+    def test_modules_of_the_project_do_not_replace_pythons_own(self, project: Project) -> None:
         for name in ("json", "socket", "signal", "selectors", "subprocess", "types", "asyncio", "yaml", "click"):
             (project.root / f"{name}.py").write_text(f"raise SystemExit('{name} of the project was imported')\n")
         assert project.play(SUCCEEDS).code == 0
@@ -534,13 +534,13 @@ class TestPush:
         assert asked == []
         assert "ralph-does-not-let-agents-push" in (project.root / "push.txt").read_text()
 
-    def test_a_push_url_of_its_own_is_no_way_around(self, project: Project, ssh: Path) -> None:
+    def test_own_push_url_does_not_bypass_the_guard(self, project: Project, ssh: Path) -> None:
         project.git("remote", "add", "origin", "https://localhost:1/x.git")
         project.git("remote", "set-url", "--push", "origin", "git@localhost:x.git")
         assert project.work(self.PUSH.replace("REMOTE", "origin") + "touch done.txt").code == 0
         assert not ssh.exists(), "git called ssh"
 
-    def test_a_rewriting_rule_of_the_user_is_no_way_around(self, project: Project, ssh: Path) -> None:
+    def test_url_rewriting_of_the_user_does_not_bypass_the_guard(self, project: Project, ssh: Path) -> None:
         project.git("config", "url.git@localhost:.pushInsteadOf", "https://localhost:1/")
         assert project.work(self.PUSH.replace("REMOTE", "https://localhost:1/x.git") + "touch done.txt").code == 0
         assert not ssh.exists(), "git called ssh"
@@ -700,7 +700,7 @@ turns:
 
 class TestTakingBack:
     @pytest.mark.parametrize("with_git", [True, False], ids=["git", "no-git"])
-    def test_changes_are_shown_and_taken_back_turn_by_turn(self, tmp_path: Path, with_git: bool) -> None:
+    def test_changes_are_shown_and_undone_turn_by_turn(self, tmp_path: Path, with_git: bool) -> None:
         for project in make_project(tmp_path, with_git=with_git):
             (project.root / "mine.txt").write_text("mine\n")
             assert project.play(TWO_STEPS).code == 0

@@ -151,7 +151,7 @@ def test_a_preset_goes_from_its_first_event_to_verified_work(project: Project, p
         assert {path for path in changed if not path.startswith(".agents/")} == PAGES.get(preset, set())
 
 
-def test_failed_upgrade_is_no_success_and_the_rest_stays(project: Project) -> None:
+def test_failed_upgrade_is_not_a_success_and_the_rest_stays(project: Project) -> None:
     done = begin(project, "dependency-upgrade", stuck="beta")
     assert (done.code, 'cancelled by inspector: {"which":"beta"}' in done.out) == (8, True), done.said
     assert (project.root / "requirements.txt").read_text() == "alpha==2\nbeta==1\n"
@@ -160,7 +160,7 @@ def test_failed_upgrade_is_no_success_and_the_rest_stays(project: Project) -> No
 
 
 @pytest.mark.parametrize("preset", BRIEFLY)
-def test_an_agent_that_lies_has_no_success(project: Project, preset: str) -> None:
+def test_lying_agent_does_not_succeed(project: Project, preset: str) -> None:
     done = begin(project, preset, "--max-iterations", "14", lies=True)
     assert done.code in (3, 4), done.said
     assert project.git("status", "--porcelain") == "", "it did nothing"

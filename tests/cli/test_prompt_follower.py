@@ -92,7 +92,7 @@ def test_planner_whose_prompt_is_cut_makes_no_usable_tasks(layout: str) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("--classic",)])
-def test_everyone_who_plans_or_works_is_told_the_check(project: Project, options: tuple[str, ...]) -> None:  # noqa: F811
+def test_planners_and_executors_get_the_check(project: Project, options: tuple[str, ...]) -> None:  # noqa: F811
     start(project, *options)
     told = f"- `{CHECK}` (failed before the session started)"
     found = prompts(project)

@@ -49,13 +49,13 @@ def test_turn_that_continues_after_a_steer_knows_what_was_done(project: Project)
     assert "2 files" in project.ralph("report").out
 
 
-def test_any_program_is_told_how_to_read_messages(project: Project) -> None:  # noqa: F811
+def test_prompt_of_any_program_says_how_to_read_messages(project: Project) -> None:  # noqa: F811
     project.work("touch done.txt")
     prompt = project.turn(1).joinpath("prompt.md").read_text()
     assert '"$RALPH_BIN" tools signals' in part(prompt, "Messages while you work")
 
 
-def test_agent_with_hooks_is_not_told_to_look_for_messages(project: Project) -> None:  # noqa: F811
+def test_prompt_of_an_agent_with_hooks_does_not_mention_polling(project: Project) -> None:  # noqa: F811
     project.play(NEVER_DONE, "--max-iterations", "1")
     assert "tools signals" not in project.turn(1).joinpath("prompt.md").read_text()
 

@@ -340,7 +340,7 @@ class TestAbort:
         assert project.play(SUCCEEDS).code == 0, "the tree is free"
 
     @pytest.mark.slow
-    def test_an_agent_that_died_with_its_engine_is_no_hindrance(self, project: Project) -> None:
+    def test_agent_that_died_with_its_engine_does_not_block_the_run(self, project: Project) -> None:
         kill(begin(project))
         project.end()
         assert project.ralph("abort").code == 0
@@ -459,7 +459,9 @@ class TestSignalFiles:
         [("type: PAUSE\n", 7), ("type: stop # an old name of ABORT\nmessage: enough\nfrom: me\n", 8)],
         ids=["PAUSE", "STOP"],
     )
-    def test_a_signal_file_dropped_by_hand_is_taken_and_filed(self, project: Project, content: str, code: int) -> None:
+    def test_signal_file_written_by_hand_is_accepted_and_archived(
+        self, project: Project, content: str, code: int
+    ) -> None:
         engine = begin(project, until="`test -f more.txt`")
         inputs = project.run / "signals" / "inputs"
         inputs.mkdir(parents=True, exist_ok=True)
@@ -475,7 +477,7 @@ class TestSignalFiles:
         assert len(project.journal("signal.accepted")) == 1
 
     @pytest.mark.slow
-    def test_a_file_that_is_no_signal_is_set_aside_with_the_reason(self, project: Project) -> None:
+    def test_invalid_signal_file_is_rejected_with_the_reason(self, project: Project) -> None:
         engine = begin(project)
         signals = project.run / "signals"
         (signals / "inputs" / "dir").mkdir(parents=True, exist_ok=True)
@@ -499,7 +501,7 @@ class TestSignalFiles:
         assert engine.returncode == 0
 
     @pytest.mark.slow
-    def test_a_message_of_a_few_bytes_that_stands_for_many_is_not_taken(self, project: Project) -> None:
+    def test_short_message_that_expands_to_a_huge_one_is_refused(self, project: Project) -> None:
         engine = begin(project)
         names = "abcd"
         lines = ["a: &a [x, x, x, x, x, x, x, x, x]"]
@@ -513,7 +515,7 @@ class TestSignalFiles:
         assert engine.returncode == 0
         assert (project.run / "journal.jsonl").stat().st_size < 20_000
 
-    def test_a_pause_that_waits_since_before_is_taken_back_by_a_resume(self, project: Project) -> None:
+    def test_resume_cancels_an_earlier_pause(self, project: Project) -> None:
         project.work("true", "--max-iterations", "1")
         inputs = project.run / "signals" / "inputs"
         inputs.mkdir(parents=True, exist_ok=True)

@@ -175,7 +175,7 @@ def test_approval_in_words_keeps_only_what_the_user_names(project: Project) -> N
     assert "MODE: PROMOTE" in prompt and "approval.md" in prompt
 
 
-def test_knowledge_that_nobody_approves_in_time_goes_to_the_next_iteration(project: Project) -> None:  # noqa: F811
+def test_knowledge_not_approved_in_time_goes_to_the_next_iteration(project: Project) -> None:  # noqa: F811
     waits = "knowledge:\n  approval: signal\n  approval_timeout_minutes: 0.001\n"
     done = begin(project, instructions=QUICK.format(waits))
     assert done.code == 0, done.said

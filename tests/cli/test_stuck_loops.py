@@ -53,7 +53,7 @@ def test_a_number_that_gets_better_each_turn_is_progress(project: Project, check
     ],
     ids=["a counter", "a random number", "the time"],
 )
-def test_a_number_that_moves_by_itself_is_no_progress(project: Project, line: str) -> None:  # noqa: F811
+def test_number_that_changes_by_itself_is_not_progress(project: Project, line: str) -> None:  # noqa: F811
     (project.root / "check.sh").write_text(f'echo >> "$HOME/tickets"\n{line}\nfalse\n')
     code, turns = loop(project, "echo $n > work.txt", "sh check.sh", 10)
     assert (code, turns) == (4, 4), "three turns without progress, and one with another approach"

@@ -52,7 +52,7 @@ def test_max_cost_is_refused_if_the_cost_cannot_be_known(project: Project, bin_d
     assert not (project.root / "started").exists()
 
 
-def test_max_cost_is_refused_for_a_program_that_tells_nothing(project: Project) -> None:
+def test_max_cost_is_refused_for_a_program_that_reports_no_usage(project: Project) -> None:
     done = loop(project, "--agent-command", "touch done.txt", "--max-cost", "1")
     assert done.code == 2
     assert "reports neither cost nor tokens" in done.err

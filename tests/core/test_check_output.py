@@ -55,7 +55,7 @@ def test_excerpt_uses_its_room_if_every_line_is_an_error() -> None:
     assert left_out == 200 - 59 and text.count("left out") == 1
 
 
-def test_lines_that_only_count_are_no_errors() -> None:
+def test_lines_that_only_count_are_not_errors() -> None:
     output = "=== FAILURES ===\nE   AssertionError: assert 1 == 2\n1 failed, 2 passed in 0.1s"
     assert find_error_lines(output, 3) == ["E   AssertionError: assert 1 == 2"]
 

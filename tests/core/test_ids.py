@@ -36,5 +36,5 @@ def test_a_workspace_survives_whatever_its_task_is_called(kind: WorkKind, task: 
 
 
 @pytest.mark.parametrize("text", ["", "iteration-", "iteration-x", "baseline-1", "execute:task-1-1", "merge-1"])
-def test_other_texts_are_no_such_key(text: str) -> None:
+def test_other_texts_are_not_session_keys(text: str) -> None:
     assert WorkKey.parse(text) is None

@@ -98,7 +98,7 @@ class TestSpending:
         assert spent == Spent(iterations=1, turns=2, input_tokens=11, output_tokens=6, cost=0.5, unpriced_turns=1)
         assert spent.tokens == 17
 
-    def test_an_unknown_cost_stays_unknown_until_one_is_told(self) -> None:
+    def test_unknown_cost_stays_unknown_until_one_is_reported(self) -> None:
         assert (Usage(1) + Usage(2)).cost is None
         assert (Usage(1) + Usage(2, cost=0.5)).cost == 0.5
         assert (Usage(1, cost=0.0) + Usage(2)).cost == 0.0

@@ -100,7 +100,7 @@ class TestTexts:
         assert redactor.text(r"key .*(a|b)\d+[x] end") == "key [redacted] end"
         assert redactor.text("harmless") == "harmless"
 
-    def test_a_secret_that_is_no_utf8_does_not_stop_the_engine(self) -> None:
+    def test_secret_that_is_not_utf8_does_not_stop_the_engine(self) -> None:
         redactor = Redactor(["\udcff\udcfe12345678"])
         assert redactor.data(b"x \xff\xfe12345678 y") == b"x [redacted] y"
         assert ascii(redactor.text("x \udcff\udcfe12345678 y")) == "'x [redacted] y'"
@@ -123,7 +123,7 @@ class TestSecretsOfTheEnvironment:
             ("KEYFILE", "~/keys/mine.pem"),
         ],
     )
-    def test_paths_and_short_values_are_no_secrets(self, name: str, value: str) -> None:
+    def test_paths_and_short_values_are_not_secrets(self, name: str, value: str) -> None:
         assert secrets_in({name: value}) == ()
 
     def test_the_longest_come_first(self) -> None:

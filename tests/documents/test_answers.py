@@ -22,7 +22,7 @@ def faults(text: str) -> tuple[str, ...]:
 
 
 class TestGoodAnswers:
-    def test_a_whole_answer_is_taken(self) -> None:
+    def test_complete_answer_is_accepted(self) -> None:
         given_one = {"summary": "did it", "learned": "a lot", "next": "rest"}
         assert parse_answer(CONTRACT, json.dumps(given_one)) == (given_one, ())
 
@@ -36,7 +36,7 @@ class TestGoodAnswers:
         assert (answer is not None, errors) == (True, ())
 
     @pytest.mark.parametrize("summary", ["ünï", "日本語", "🙂", "two\nlines", "a\ttab", '"quoted"'])
-    def test_text_in_every_script_is_taken(self, summary: str) -> None:
+    def test_text_in_every_script_is_accepted(self, summary: str) -> None:
         answer, _ = parse_answer(CONTRACT, json.dumps({"summary": summary}))
         assert answer is not None
         assert answer["summary"].split() == summary.split()
@@ -98,7 +98,7 @@ class TestHostileAnswers:
         for error in errors:
             error.encode()
 
-    def test_a_summary_of_nothing_that_can_be_shown_is_no_summary(self) -> None:
+    def test_summary_without_visible_text_is_not_a_summary(self) -> None:
         assert parse_answer(CONTRACT, r'{"summary": "\u001f\u0000"}')[0] is None
 
     @pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "1" * 5000])

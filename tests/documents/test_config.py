@@ -29,7 +29,7 @@ class TestReading:
     def test_an_empty_file_has_the_defaults(self, text: str) -> None:
         assert parse_config(text, "ralph.yml") == Config()
 
-    def test_values_are_taken_and_the_rest_stays_default(self) -> None:
+    def test_values_are_used_and_the_rest_stays_default(self) -> None:
         text = "agent: scripted # mine\nlimits:\n  iterations: 3\n  cost: 2.5\nturn: {idle_minutes: 1}\npush: true\n"
         config = parse_config(text, "ralph.yml")
         assert (config.agent, config.limits.iterations, config.limits.cost, config.limits.minutes) == (
@@ -110,13 +110,13 @@ class TestWrongValues:
             ("agent: x\nagent: y\n", 2),
         ],
     )
-    def test_what_is_no_yaml_is_named_with_its_line(self, text: str, line: int) -> None:
+    def test_invalid_yaml_is_named_with_its_line(self, text: str, line: int) -> None:
         error = refusal(text)
         assert "not readable as YAML" in error.what
         assert error.where == f"ralph.yml, line {line}"
 
     @pytest.mark.parametrize("text", ["- a\n- b\n", "just words\n", "7\n", "--- a\n--- b\n", "&a [*a]\n"])
-    def test_what_is_no_mapping_is_refused(self, text: str) -> None:
+    def test_document_that_is_not_a_mapping_is_refused(self, text: str) -> None:
         refusal(text)
 
     @pytest.mark.parametrize(

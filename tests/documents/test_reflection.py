@@ -199,7 +199,7 @@ mine: [1, {a: b}]
         assert "correct the file" in caught.value.todo or "version" in caught.value.todo
 
     @pytest.mark.parametrize("text", ["", "\n", "just words", "[1, 2]", "\0", "- a\n- b\n", "x" * 300_000])
-    def test_what_is_no_reflection_is_refused(self, text: str) -> None:
+    def test_text_that_is_not_a_reflection_is_refused(self, text: str) -> None:
         with pytest.raises(StateError):
             parse(text, "x.yaml")
 

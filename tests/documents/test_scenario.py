@@ -195,7 +195,7 @@ def test_a_path_that_leaves_the_workspace_is_refused(path: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "a: \x07"])
-def test_a_text_that_is_no_document_is_refused(text: str) -> None:
+def test_text_that_is_not_a_document_is_refused(text: str) -> None:
     assert refusal(text).where.startswith("s.yaml")
 
 

@@ -281,7 +281,7 @@ class TestFrontMatter:
     def test_it_is_made_where_there_is_none(self) -> None:
         assert with_front_matter("# Body", "x", {"a": 1}) == "---\na: 1\n---\n\n# Body"
 
-    def test_faults_are_told_by_the_line_of_the_file(self) -> None:
+    def test_faults_name_the_line_of_the_file(self) -> None:
         page = Page("\n---\na: 1\nb: [\n---\n")
         assert front_values(page) == {}
         with pytest.raises(StateError) as error:

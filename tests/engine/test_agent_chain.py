@@ -43,7 +43,7 @@ class TestPicking:
 
     @settings(max_examples=100)
     @given(st.dictionaries(st.sampled_from("abc"), st.one_of(st.floats(0, 50), st.just(NEVER))), st.floats(0, 50))
-    def test_nobody_waits_longer_than_he_must(self, resting: dict[str, float], now: float) -> None:
+    def test_no_process_waits_longer_than_it_must(self, resting: dict[str, float], now: float) -> None:
         label, at = AgentChain(("a", "b", "c")).pick("x", 0, resting, now)
         assert at == max(now, resting.get(label, 0.0))
         assert all(at <= max(now, resting.get(other, 0.0)) for other in "abc")
@@ -100,7 +100,7 @@ class TestTheChain:
         assert sim.run().outcome is Outcome.SUCCESS
         assert agents(sim)[-1] == "first"
 
-    def test_a_limit_whose_end_is_not_told_is_tried_again_after_a_while(self, tmp_path: Path) -> None:
+    def test_limit_without_a_known_end_is_retried_later(self, tmp_path: Path) -> None:
         turns = iter([Play(seconds=1.0, end=TurnEnd.LIMITED), Play(works, seconds=1.0)])
         sim = Simulation(tmp_path, lambda turn: next(turns))
         assert sim.run().outcome is Outcome.SUCCESS
@@ -111,7 +111,7 @@ class TestTheChain:
         assert sim.run().outcome is Outcome.SUCCESS
         assert agents(sim) == ["first", "second"]
 
-    def test_where_nobody_is_the_run_stops_and_a_resume_asks_again(self, tmp_path: Path) -> None:
+    def test_run_without_an_available_agent_stops_and_a_resume_tries_again(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, by_agent(first=AWAY, second=AWAY), roster=BOTH)
         stop = sim.run()
         assert (stop.outcome, stop.reason) == (Outcome.AGENT_UNAVAILABLE, "not signed in")

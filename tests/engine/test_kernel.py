@@ -73,7 +73,7 @@ class TestTheLoop:
         assert sim.verdicts == [("baseline", False), ("iteration-1", False), ("iteration-2", True)]
         assert (sim.spent.iterations, sim.spent.turns, sim.spent.cost) == (2, 2, 0.5)
 
-    def test_work_that_a_later_check_finds_broken_is_no_success(self, tmp_path: Path) -> None:
+    def test_work_that_a_later_check_finds_broken_is_not_a_success(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works), Play(works)], checks=("works", "tested"), limits=Limits(iterations=2))
         assert sim.run().outcome is Outcome.LIMIT_ITERATIONS
 
@@ -267,7 +267,7 @@ class TestLimits:
         assert sim.spent.cost == 5.0
         assert sim.entries(RunEnded)[-1].spent.cost == 5.0
 
-    def test_an_overshoot_that_only_the_end_tells_is_verified_once_and_ends_the_run(self, tmp_path: Path) -> None:
+    def test_overshoot_reported_at_the_end_is_verified_once_and_ends_the_run(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(cost=5.0, tells=0)], limits=Limits(cost=1.0))
         assert sim.run().outcome is Outcome.LIMIT_COST
         assert [key for key, _ in sim.verdicts] == ["baseline", "iteration-1"]
@@ -281,12 +281,12 @@ class TestLimits:
         sim = Simulation(tmp_path, [Play(cost=5.0, tells=0, errors=("no summary",))], limits=Limits(cost=1.0))
         assert sim.run().outcome is Outcome.LIMIT_COST
 
-    def test_a_turn_is_told_what_is_left_of_the_money(self, tmp_path: Path) -> None:
+    def test_turn_gets_the_remaining_budget(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(), Play(works)], limits=Limits(cost=1.0))
         sim.run()
         assert [process.turn.budget for process in sim.processes.values()] == [1.0, 0.75]
 
-    def test_an_agent_that_tells_no_cost_is_counted_as_unpriced(self, tmp_path: Path) -> None:
+    def test_agent_without_reported_cost_counts_as_unpriced(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works, cost=None)], limits=Limits(cost=1.0))
         assert sim.run().outcome is Outcome.SUCCESS
         assert (sim.spent.cost, sim.spent.unpriced_turns) == (0.0, 1)
@@ -441,7 +441,7 @@ class TestProviderLimits:
 
 
 class TestInterruptions:
-    def test_an_interrupted_turn_is_tried_again_at_once_and_is_no_iteration(self, tmp_path: Path) -> None:
+    def test_interrupted_turn_is_retried_at_once_and_does_not_count_as_an_iteration(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(end=TurnEnd.INTERRUPTED), Play(works)])
         assert sim.run().outcome is Outcome.SUCCESS
         assert sim.starts == pytest.approx([1.0, 5.0])
@@ -471,7 +471,7 @@ class TestInterruptions:
 
 
 class TestAdoption:
-    def test_a_turn_under_way_is_taken_over(self, tmp_path: Path) -> None:
+    def test_running_turn_is_adopted(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works, seconds=100.0)])
         killed_after(sim, 50.0)
         sim.clock.pass_by(20.0)
@@ -479,7 +479,7 @@ class TestAdoption:
         assert len(sim.processes) == 1
         assert len(sim.entries(TurnStarted)) == 1
 
-    def test_a_turn_that_ended_without_an_engine_is_taken_in(self, tmp_path: Path) -> None:
+    def test_turn_that_ended_without_an_engine_counts(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works, seconds=100.0)])
         killed_after(sim, 50.0)
         sim.clock.pass_by(1000.0)
@@ -493,13 +493,13 @@ class TestAdoption:
         sim.run()
         assert sim.spent.active_seconds == pytest.approx(100.0 + 2.0, abs=0.1)
 
-    def test_limits_hold_for_a_turn_that_was_taken_over(self, tmp_path: Path) -> None:
+    def test_limits_hold_for_an_adopted_turn(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(seconds=100.0, cost=4.0)], limits=Limits(cost=3.0))
         killed_after(sim, 60.0)
         assert sim.run().outcome is Outcome.LIMIT_COST
         assert sim.entries(TurnEnded)[0].result.end is TurnEnd.CUT
 
-    def test_a_repair_turn_is_taken_over_as_one(self, tmp_path: Path) -> None:
+    def test_repair_turn_is_adopted_as_a_repair_turn(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(errors=("no summary",)), Play(works, seconds=100.0)])
         killed_after(sim, 50.0)
         assert sim.run().outcome is Outcome.SUCCESS
@@ -637,7 +637,7 @@ class TestSignals:
         assert taken == [SignalType.ABORT, SignalType.PAUSE, SignalType.RESUME]
         assert sim.mailbox.waiting == []
 
-    def test_an_abort_that_was_taken_holds_after_the_engine_died(self, tmp_path: Path) -> None:
+    def test_accepted_abort_holds_after_the_engine_died(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(seconds=100.0)])
         sim.after(50.0, lambda: sim.mailbox.post(SignalType.ABORT))
         sim.onlooker.on_record = lambda record: (  # type: ignore[method-assign]
@@ -647,7 +647,7 @@ class TestSignals:
             sim.run()
         assert sim.run().outcome is Outcome.ABORTED
 
-    def test_an_abort_that_did_not_come_to_its_end_is_not_taken_back_by_another_word(self, tmp_path: Path) -> None:
+    def test_unfinished_abort_is_not_cancelled_by_another_signal(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(seconds=100.0)])
 
         def post() -> None:
@@ -676,14 +676,14 @@ class TestSignals:
             sim.run()
         assert sim.processes[1].stopped == "stopped", "nobody can stop it any more"
 
-    def test_an_aborted_run_is_not_taken_up_again(self, tmp_path: Path) -> None:
+    def test_aborted_run_does_not_continue(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(seconds=100.0)])
         sim.after(50.0, lambda: sim.mailbox.post(SignalType.ABORT))
         sim.run()
         assert sim.run().outcome is Outcome.ABORTED
         assert sim.spent.turns == 1
 
-    def test_a_signal_that_was_taken_is_only_filed_by_the_next_engine(self, tmp_path: Path) -> None:
+    def test_next_engine_only_archives_an_accepted_signal(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(seconds=100.0), Play(works)])
         archive = sim.mailbox.archive
         sim.after(50.0, lambda: sim.mailbox.post(SignalType.RESUME))
@@ -732,7 +732,7 @@ class TestEdits:
         after = json.loads(sim.state_path.read_text())
         assert (after["task"], after["mine"]) == ("make it work well", "kept")
 
-    def test_an_edit_while_the_run_is_under_way_is_taken_in(self, tmp_path: Path) -> None:
+    def test_edit_during_the_run_is_accepted(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(), Play(works)])
         sim.after(3.0, lambda: edited(sim, task="make it work well"))
         sim.run()
@@ -755,7 +755,7 @@ class TestEdits:
         sim.run()
         assert "works" in sim.tree
 
-    def test_a_state_that_is_no_json_is_refused_and_nothing_is_lost(self, tmp_path: Path) -> None:
+    def test_state_that_is_not_json_is_refused_and_nothing_is_lost(self, tmp_path: Path) -> None:
         sim = self.paused(tmp_path, Play(works))
         before = sim.state_path.read_text()
         sim.state_path.write_text(before[: len(before) // 2])
@@ -792,7 +792,7 @@ class TestEdits:
         assert sim.run().outcome is Outcome.SUCCESS
         assert json.loads(copy.read_text())["task"] == "make it work"
 
-    def test_notes_in_an_old_report_are_taken_in_once_and_kept(self, tmp_path: Path) -> None:
+    def test_notes_in_an_old_report_are_imported_once(self, tmp_path: Path) -> None:
         sim = self.paused(tmp_path, Play(works, seconds=60.0))
         (report,) = (tmp_path / HOME).glob("completion-*.md")
         report.write_text(report.read_text() + "\nmy own notes\n")

@@ -159,7 +159,7 @@ class TestSignalsOfTheRun:
         ledger.apply(record(SignalAccepted(Signal("r", SignalType.RESUME))))
         assert not ledger.paused
 
-    def test_an_abort_is_taken_back_only_after_the_run_has_ended(self) -> None:
+    def test_abort_is_cancelled_only_after_the_run_has_ended(self) -> None:
         abort, resume = SignalAccepted(Signal("a", SignalType.ABORT)), SignalAccepted(Signal("r", SignalType.RESUME))
         ledger = fold(abort, resume)
         assert ledger.aborted == abort.signal and not ledger.abort_completed
@@ -213,7 +213,7 @@ class TestSignalLog:
         assert not found.is_new_to_turn("a", 1) and found.is_new_to_turn("a", 2) and not found.is_new_to_turn("zzz", 2)
         assert found.accepted["a"].describe_receipts() == "executor (turn 1, prompt)"
 
-    def test_what_a_turn_made_of_a_steer_is_noted_at_its_own_receipt(self) -> None:
+    def test_response_to_a_steer_is_stored_in_the_receipt_of_its_turn(self) -> None:
         answer = {"steering": {"response": "adjusted", "note": "done"}}
         found = log(
             taken("a"),
@@ -229,7 +229,7 @@ class TestSignalLog:
         assert found.accepted["i"].receipts[0].response == ""
         assert [one.signal.id for one in found.list_steering(1)] == ["a"]
 
-    def test_a_pause_that_was_only_heard_has_not_reached_the_role(self) -> None:
+    def test_pause_received_during_a_turn_still_reaches_the_next_prompt(self) -> None:
         found = log(taken("p", PAUSE), SignalReceived("p", 1, "executor", "hook"))
         assert found.accepted["p"].receipts_by_role == {}
         found.apply(record(started(2, messages=("p",))))

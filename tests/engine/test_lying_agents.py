@@ -279,7 +279,7 @@ def test_nothing_that_an_agent_writes_makes_a_success(story: Story) -> None:
 
 @pytest.mark.parametrize("deed", TAMPERING, ids=lambda deed: deed.__name__)
 @pytest.mark.parametrize("killed", [False, True], ids=["engine alive", "engine dead"])
-def test_each_lie_on_its_own_is_no_success(deed: Callable[[Simulation], None], killed: bool) -> None:
+def test_each_lie_alone_is_not_a_success(deed: Callable[[Simulation], None], killed: bool) -> None:
     told(Story((Play(deed, seconds=40.0),), kills=(30.0,) if killed else (), downtime=100.0))
 
 

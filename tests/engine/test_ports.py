@@ -516,7 +516,7 @@ def test_turns_are_numbered_and_say_which_agent_and_attempt(tmp_path: Path) -> N
     assert started == [(1, "iteration-1", 1, "simulated", True), (2, "iteration-1", 2, "simulated", True)]
 
 
-def test_signal_given_directly_is_taken_with_the_others(tmp_path: Path) -> None:
+def test_direct_signal_is_accepted_with_the_others(tmp_path: Path) -> None:
     sim = Simulation(tmp_path, [Play(seconds=60.0)])
 
     def stop_now() -> None:

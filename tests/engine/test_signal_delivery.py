@@ -75,7 +75,7 @@ def started(turn: int, role: str, *ids: str) -> TurnStarted:
     return TurnStarted(turn=turn, key=f"k{turn}", role=role, attempt=1, agent="a", messages=ids)
 
 
-def test_file_that_is_no_signal_is_journaled_as_refused() -> None:
+def test_invalid_signal_file_is_journaled_as_refused() -> None:
     post = Post(InvalidSignalFile("bad.yaml", "not YAML"))
     assert post.take() == []
     assert post.journal == [SignalRefused("bad.yaml", "not YAML")]
@@ -194,7 +194,7 @@ class TestClose:
     def test_run_that_can_be_resumed_leaves_messages_where_they_are(self) -> None:
         assert self.closed(Outcome.PAUSED).mailbox.archived == []
 
-    def test_message_that_nobody_got_is_archived_and_named(self) -> None:
+    def test_undelivered_message_is_archived_and_named(self) -> None:
         post = self.closed(Outcome.SUCCESS, required_roles=("planner",))
         action = "the run was over before a turn could receive it"
         assert post.mailbox.archived == [("s.yaml", action, ("planner",))]

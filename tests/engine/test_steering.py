@@ -45,7 +45,7 @@ def told(kind: str, message: str, text: str) -> bool:
 
 
 class TestWhileATurnRuns:
-    def test_an_agent_that_hears_is_told_at_once_and_the_journal_says_how(self, tmp_path: Path) -> None:
+    def test_agent_with_a_channel_gets_the_message_at_once_and_the_journal_says_how(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works, seconds=100.0, hears=True)])
         steer_at(sim, 50.0)
         assert sim.run().outcome is Outcome.SUCCESS
@@ -94,7 +94,7 @@ class TestWhileATurnRuns:
         assert "use httpx" in words(sim)[1]
         assert (sim.spent.turns, sim.spent.iterations) == (2, 1)
 
-    def test_an_adopted_turn_is_told_what_came_while_there_was_no_engine(self, tmp_path: Path) -> None:
+    def test_adopted_turn_receives_messages_that_came_without_an_engine(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works, seconds=100.0, hears=True)])
         sim.after(40.0, sim.kill_engine)
         with pytest.raises(PowerCut):
@@ -103,7 +103,7 @@ class TestWhileATurnRuns:
         assert sim.run().outcome is Outcome.SUCCESS
         assert len(sim.entries(SignalReceived)) == 1
 
-    def test_what_was_heard_is_not_told_again_by_the_next_engine(self, tmp_path: Path) -> None:
+    def test_next_engine_does_not_repeat_received_messages(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works, seconds=100.0, hears=True)])
         steer_at(sim, 20.0)
         sim.after(60.0, sim.kill_engine)
@@ -114,7 +114,7 @@ class TestWhileATurnRuns:
         assert sim.processes[1].heard == ["signal.001.yaml"]
         assert sim.processes[1].offered == ["signal.001.yaml"], "the second engine knows from the journal"
 
-    def test_a_pause_that_was_heard_is_not_told_again_by_the_next_engine(self, tmp_path: Path) -> None:
+    def test_next_engine_does_not_repeat_a_received_pause(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works, seconds=100.0, hears=True)])
         sim.after(20.0, lambda: sim.mailbox.post(SignalType.PAUSE, "lunch"))
         sim.after(60.0, sim.kill_engine)
@@ -124,7 +124,7 @@ class TestWhileATurnRuns:
         assert sim.run().outcome is Outcome.PAUSED
         assert sim.processes[1].offered == ["signal.001.yaml"]
 
-    def test_what_was_left_and_not_heard_is_left_again_by_the_next_engine(self, tmp_path: Path) -> None:
+    def test_next_engine_sends_unreceived_messages_again(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works, seconds=100.0, hears=True)])
         steer_at(sim, 50.0)
         sim.after(51.0, sim.kill_engine)
@@ -189,7 +189,7 @@ class TestTheNextTurn:
         assert sim.run().outcome is Outcome.SUCCESS
         assert ["use httpx" in text for text in words(sim)] == [False, True, True, False]
 
-    def test_a_conversation_that_continues_is_told_again_what_is_in_force(self, tmp_path: Path) -> None:
+    def test_continued_conversation_gets_the_guidance_in_force_again(self, tmp_path: Path) -> None:
         plays = [Play(), Play(end=TurnEnd.INTERRUPTED, session="s1"), Play(works)]
         sim = Simulation(tmp_path, plays)
         sim.mailbox.post(STEER, "use httpx")
@@ -197,7 +197,7 @@ class TestTheNextTurn:
         assert sim.processes[3].turn.agent_session == "s1"
         assert told("STEER", "use httpx", words(sim)[2])
 
-    def test_a_repair_turn_is_told_what_is_in_force(self, tmp_path: Path) -> None:
+    def test_repair_turn_gets_the_guidance_in_force(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works, errors=("no summary",)), Play()])
         sim.mailbox.post(STEER, "write in French")
         assert sim.run().outcome is Outcome.SUCCESS
@@ -287,7 +287,7 @@ class TestPause:
         assert sim.run().outcome is Outcome.SUCCESS
         assert told("PAUSE", "until the API is reviewed", words(sim)[1]), "its message is passed on"
 
-    def test_it_is_offered_to_a_turn_that_hears_and_the_work_continues_after_it(self, tmp_path: Path) -> None:
+    def test_message_is_offered_to_a_running_turn_and_the_work_continues(self, tmp_path: Path) -> None:
         paused = {"status": "paused"}
         sim = Simulation(tmp_path, [Play(seconds=100.0, hears=True, answer=paused, session="s1"), Play(works)])
         sim.after(50.0, lambda: sim.mailbox.post(SignalType.PAUSE, "lunch"))
@@ -298,7 +298,7 @@ class TestPause:
         assert (sim.processes[2].turn.agent_session, sim.processes[2].turn.attempt) == ("s1", 1)
         assert told("PAUSE", "lunch", words(sim)[1])
 
-    def test_an_agent_that_nobody_paused_cannot_pause_the_run(self, tmp_path: Path) -> None:
+    def test_agent_cannot_pause_the_run_by_itself(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works, answer={"status": "paused"})])
         assert sim.run().outcome is Outcome.SUCCESS
 
@@ -324,7 +324,7 @@ class TestIterations:
         assert sim.mailbox.actions["signal.002.yaml"].startswith("expired")
         assert not any("too late" in text for text in words(sim))
 
-    def test_an_expired_signal_is_not_filed_as_taken_in_after_a_crash(self, tmp_path: Path) -> None:
+    def test_expired_signal_is_not_archived_as_accepted_after_a_crash(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(seconds=50.0), Play(seconds=50.0), Play(works, seconds=50.0)])
         sim.after(70.0, lambda: sim.mailbox.post(INFO, "too late", iteration=1))
         sim.onlooker.on_record = lambda record: (  # type: ignore[method-assign]
@@ -376,7 +376,7 @@ class TestStates:
         assert taken == [INFO, SignalType.APPROVE]
         assert sim.mailbox.waiting == []
 
-    def test_one_that_nobody_asks_for_stays_where_it_is(self, tmp_path: Path) -> None:
+    def test_approval_that_is_not_asked_for_stays_in_the_mailbox(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works)])
         sim.mailbox.post(SignalType.SKIP)
         assert sim.run().outcome is Outcome.SUCCESS
@@ -445,14 +445,14 @@ class TestWhatTheAgentMakesOfIt:
         assert sim.run().outcome is Outcome.SUCCESS
         assert told("RESUME", "go on with A", words(sim)[1])
 
-    def test_an_agent_that_nobody_steered_cannot_claim_one(self, tmp_path: Path) -> None:
+    def test_agent_without_a_steer_cannot_claim_one(self, tmp_path: Path) -> None:
         answer = {"summary": "s", "steering": {"response": "scope-change", "note": "I would rather not"}}
         sim = self.run_with(tmp_path, answer, steered=False)
         assert sim.ended is not None and sim.ended.outcome is Outcome.SUCCESS
 
 
 @pytest.mark.parametrize("moment", [SignalAccepted, TurnStarted, TurnEnded, SignalReceived, RunEnded])
-def test_wherever_the_engine_dies_every_signal_is_taken_once(tmp_path: Path, moment: type) -> None:
+def test_every_signal_is_accepted_once_wherever_the_engine_dies(tmp_path: Path, moment: type) -> None:
     sim = Simulation(tmp_path, [Play(seconds=30.0, hears=True), Play(seconds=30.0), Play(works, seconds=30.0)] * 9)
     for number in range(12):
         steer_at(sim, 5.0 + 7 * number, f"word-{number}", INFO, target="" if number % 2 else "implementer")

@@ -25,7 +25,7 @@ STUMBLES = [
 
 
 @pytest.mark.parametrize("said", STUMBLES)
-def test_what_another_git_does_meanwhile_is_no_failure(repo: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+def test_another_git_process_does_not_cause_a_failure(repo: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
     left = _stumbling(repo, monkeypatch, said, times=3)
     assert Git(repo).run("for-each-ref", "--format=%(refname)").text == "refs/heads/main"
     assert left.read_text().strip() == "0"

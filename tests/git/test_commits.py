@@ -377,7 +377,7 @@ class TestRefusing:
 
 
 class TestTakingOff:
-    def test_commits_of_the_run_are_taken_off(self, repo: Path) -> None:
+    def test_commits_of_the_run_are_removed(self, repo: Path) -> None:
         write(repo, {"mine": "untracked\n"})
         base = git(repo, "rev-parse", "main")
         snapshots = begun(repo)
@@ -489,7 +489,7 @@ def test_a_revert_is_exact_whatever_was_there_and_whatever_was_done(repo: Path, 
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_commits_of_random_work_are_whole_and_can_be_taken_off(repo: Path, seed: int) -> None:
+def test_commits_of_random_work_are_complete_and_can_be_removed(repo: Path, seed: int) -> None:
     rng = random.Random(1000 + seed)
     write(repo, {"mine before": "untracked\n"})
     start, head = modes(repo), git(repo, "rev-parse", "HEAD")

@@ -270,7 +270,7 @@ class TestPushes:
         git(repo, "pack-refs", "--all")
         assert len(snapshots.history()) == 2
 
-    def test_a_fetch_is_no_push_and_does_not_hide_one(self, repo: Path, remote: Path, tmp_path: Path) -> None:
+    def test_fetch_is_not_a_push_and_does_not_hide_one(self, repo: Path, remote: Path, tmp_path: Path) -> None:
         other = tmp_path / "other"
         git(tmp_path, "clone", "-q", str(remote), str(other))
         snapshots = opened(repo)

@@ -149,7 +149,7 @@ def test_with_something_of_theirs_in_the_way_nothing_is_touched(
     assert git(repo, "rev-parse", BRANCH) == landed.commit
 
 
-def test_what_else_lies_about_is_not_in_the_way(repo: Path, work: Worktree) -> None:
+def test_other_files_do_not_interfere(repo: Path, work: Worktree) -> None:
     write(repo, {"untracked.txt": "mine", "new/mine.txt": "mine", "x.log": "ignored"})
     git(repo, "worktree", "add", "-q", "-b", "side", str(repo.parent / "side"))
     (repo.parent / "side" / "a.txt").write_text("edited in another worktree\n")

@@ -126,7 +126,7 @@ class TestAttempt:
         commit = run.merge(run.task("mine", {"new.txt": "x\n"}))
         assert merge.find_merge(Git(run.root), "main", run.tip, "Ralph-Task", "mine/1") == commit
 
-    def test_a_message_that_names_another_task_is_not_taken_for_its_merge(self, run: Run) -> None:
+    def test_commit_message_that_names_another_task_is_not_its_merge(self, run: Run) -> None:
         mine = run.task("mine", {"new.txt": "x\n"})
         scratch = worktree.create_scratch(run.root, RUN, run.tip)
         text = "title\nRalph-Task: other/1\n\nRalph-Task: third/1\n\nRalph-Task: mine/1\n"
@@ -198,7 +198,7 @@ class TestResolving:
         assert any(line.startswith("|" * 7) for line in left)
         assert merge.find_undecided(mine, unresolved) == ("a.txt",)
 
-    def test_marks_that_were_always_in_another_file_are_no_conflict(self, run: Run) -> None:
+    def test_markers_that_were_always_in_another_file_are_not_a_conflict(self, run: Run) -> None:
         mine = conflicting(run, {"a.txt": "m\n", "doc.md": "<<<<<<< HEAD\n"}, {"a.txt": "o\n"})
         unresolved = brought_in(run, mine)
         write(mine.path, {"a.txt": "m o\n"})

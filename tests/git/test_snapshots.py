@@ -88,7 +88,7 @@ def test_the_users_index_head_branches_stash_and_reflogs_are_untouched(repo: Pat
     assert git(repo, "log", "-1", "--format=%an <%ae> %cn", REF) == "Ralph <ralph@localhost> Ralph"
 
 
-def test_identity_and_places_of_a_surrounding_git_are_not_taken_over(
+def test_identity_and_paths_of_a_surrounding_git_are_not_inherited(
     repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
@@ -545,7 +545,7 @@ def test_undo_refuses_to_take_back_what_the_user_edited_since(repo: Path) -> Non
     assert git(repo, "show", f"{undone.restored.before}:a.txt") == "mine"
 
 
-def test_an_edit_that_already_undid_a_file_is_no_conflict(repo: Path) -> None:
+def test_edit_that_already_undid_a_file_is_not_a_conflict(repo: Path) -> None:
     snapshots = steps(repo, "one")
     write(repo, {"a.txt": "one\ntwo\n"})
     assert snapshots.undo().restored.files == ("one.py",)

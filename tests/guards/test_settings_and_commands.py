@@ -96,7 +96,7 @@ def test_a_command_is_a_check_of_its_kind_on_its_paths(line: str, kind: str, pat
     "line",
     ["pip install pytest", "echo pytest", "cd src", "export A=1", "mvn clean", "# pytest", "pytest --version", "name: pytest", ""],
 )  # fmt: skip
-def test_what_prepares_or_talks_is_no_check(line: str) -> None:
+def test_script_that_prepares_or_prints_is_not_a_check(line: str) -> None:
     assert steps(line) == []
 
 

@@ -124,7 +124,7 @@ def test_parts_are_split_outside_of_brackets(text: str, parts: list[str]) -> Non
     ("text", "expected"),
     [("( a )", "a"), ("( ( a ) )", "a"), ("( a ) + ( b )", "( a ) + ( b )"), ("( a", "( a"), ("(", "("), ("a", "a")],
 )
-def test_brackets_around_the_whole_are_taken_off(text: str, expected: str) -> None:
+def test_brackets_around_the_whole_are_removed(text: str, expected: str) -> None:
     assert " ".join(strip_brackets(cut(text))) == expected
 
 
@@ -158,7 +158,7 @@ def test_a_branch_has_a_condition_and_a_body(text: str, head: str | None, body: 
     assert (block and " ".join(block.head), block and " ".join(block.body)) == (head, body)
 
 
-def test_a_conditional_expression_is_no_branch() -> None:
+def test_conditional_expression_is_not_a_branch() -> None:
     tokens = cut("x = a if b else c ; if d { e }")
     assert [block.index for block in find_branches(tokens, match_brackets(tokens))] == [8]
 

@@ -78,7 +78,7 @@ def test_an_index_that_cannot_be_used_is_set_aside_and_made_anew(tmp_path: Path,
     assert (tmp_path / HOME / "index.yaml.broken").read_bytes() == content
 
 
-def test_an_index_that_was_edited_by_hand_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_index_edited_by_hand_is_used_as_it_is(tmp_path: Path) -> None:
     (tmp_path / HOME).mkdir(parents=True)
     path(tmp_path).write_text(
         "# mine\nschema: 1\nloops:\n  - {loop_id: a, task: mine, updated: 2025-11-15}\n  - loop_id: b\n"

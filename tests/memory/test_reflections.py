@@ -57,7 +57,7 @@ def test_a_file_that_cannot_be_read_is_skipped_and_reported(tmp_path: Path) -> N
     assert all(f"iteration-{number}.yaml" in " ".join(reflections.faults) for number in (1, 2, 3, 4, 5, 7))
 
 
-def test_directories_that_are_no_loops_are_left_alone(tmp_path: Path) -> None:
+def test_directories_that_are_not_loops_are_left_alone(tmp_path: Path) -> None:
     keep(tmp_path, reflection(loop_id(1)))
     place = tmp_path / HOME / "loops"
     (place / "ralph-of-another-tool").mkdir()

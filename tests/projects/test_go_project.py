@@ -229,7 +229,7 @@ def run_once(place: Path, before: dict[str, str], after: dict[str, str], command
 
 @pytest.mark.parametrize("command", ["go test ./...", "make test"])
 @pytest.mark.parametrize(("files", "why"), OFF.values(), ids=OFF)
-def test_go_tests_that_are_switched_off_are_no_success(
+def test_go_tests_that_are_switched_off_are_not_a_success(
     tmp_path: Path, files: dict[str, str], why: str, command: str
 ) -> None:
     """Go prints `ok` for a package whose test program exits with 0 before it runs a test."""

@@ -109,7 +109,7 @@ COMMITTED = (
 )
 
 
-def test_every_iteration_is_a_commit_and_all_of_it_can_be_taken_back(project: Playground) -> None:
+def test_every_iteration_is_a_commit_and_all_can_be_reverted(project: Playground) -> None:
     slugs(project)
     project.write({"mine.txt": "not committed\n"})
     before = everything(project)

@@ -320,13 +320,13 @@ class TestRaisingCoverage:
         assert "coverage is 53%, must be >= 80%" in project.prompt(1)
         assert "100 was measured" in project.ralph("report").out
 
-    def test_code_that_is_left_out_is_no_coverage(self, covered: tuple[Playground, Done]) -> None:
+    def test_excluded_code_is_not_coverage(self, covered: tuple[Playground, Done]) -> None:
         project, _ = covered
         assert ("check-disabled", "app/rates.py") in project.findings(1)
         assert ("out-of-scope", "app/rates.py") in project.findings(1)
         assert "pragma: no cover" in project.prompt(2)
 
-    def test_settings_that_leave_code_out_are_no_coverage(self, covered: tuple[Playground, Done]) -> None:
+    def test_settings_that_exclude_code_are_not_coverage(self, covered: tuple[Playground, Done]) -> None:
         project, _ = covered
         assert ("check-disabled", "pyproject.toml") in project.findings(2)
         assert ("out-of-scope", "pyproject.toml") in project.findings(2)
@@ -335,7 +335,7 @@ class TestRaisingCoverage:
         assert project.findings(3) == []
 
 
-def test_tests_that_assert_nothing_are_no_coverage(project: Playground) -> None:
+def test_tests_that_assert_nothing_are_not_coverage(project: Playground) -> None:
     a_service(project)
     turns = [[put("tests/test_more.py", HOLLOW), answer("Added tests.")]]
     done = project.loop("Raise the test coverage", ENOUGH, turns, "--scope", "tests/**", "--max-iterations", "1")

@@ -199,7 +199,7 @@ def test_half_of_the_work_is_measured_and_its_lesson_is_in_the_prompt(mended: tu
     assert "the order of the notes" in prompt
 
 
-def test_any_is_no_type(project: Playground, packages: Path) -> None:
+def test_any_is_not_a_type(project: Playground, packages: Path) -> None:
     a_ledger(project, packages)
     gamed = LEDGER.replace('let sum = "0"', "let sum: any = 0").replace("const noted =", "const noted: any =")
     turns = [[put("src/ledger.ts", gamed), answer("No type errors are left.")]]

@@ -27,7 +27,7 @@ def settings_of(git_dir: Path) -> dict[str, str]:
 
 
 class TestClone:
-    def test_commits_branches_and_tags_are_taken_in_and_settings_are_not(self, place: Place) -> None:
+    def test_commits_branches_and_tags_are_imported_and_settings_are_not(self, place: Place) -> None:
         place.ralph("status")
         place.loop("touch done.txt")  # Ralph adds its directories to info/exclude once
         (place.root / "done.txt").unlink()
@@ -55,13 +55,13 @@ class TestClone:
         assert place.git("status", "--porcelain").splitlines() == ["A  done.txt", "?? other.txt"]
         assert place.git("show", ":done.txt") == "x"
 
-    def test_flags_that_hide_files_are_not_taken_in(self, place: Place) -> None:
+    def test_index_flags_that_hide_files_are_not_imported(self, place: Place) -> None:
         place.loop(
             "git update-index --assume-unchanged README; echo changed > README; touch done.txt; git add done.txt"
         )
         assert place.git("status", "--porcelain").splitlines() == ["M README", "A  done.txt"]
 
-    def test_an_amended_commit_is_taken_in(self, place: Place) -> None:
+    def test_amended_commit_is_imported(self, place: Place) -> None:
         place.loop("touch done.txt; git add .; git commit -qm one; git commit -q --amend -m two")
         assert place.git("log", "--format=%s").splitlines() == ["two", "first"]
 
@@ -161,7 +161,7 @@ def test_checks_can_use_git_and_change_nothing(place: Place) -> None:
     assert "evil" not in (place.root / ".git" / "config").read_text()
 
 
-def test_a_turn_that_a_killed_engine_left_is_taken_in_by_the_next(place: Place) -> None:
+def test_next_engine_uses_the_result_of_a_turn_of_a_killed_engine(place: Place) -> None:
     agent = place.agent(
         "touch started; until [ -f go ]; do sleep 0.1; done; echo x > done.txt; git add done.txt; git commit -qm late"
     )

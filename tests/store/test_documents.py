@@ -87,7 +87,7 @@ class TestCommits:
         assert place.notices == ["hello"]
         assert place.documents.read() == {}
 
-    def test_what_was_written_is_read_and_is_no_edit(self, place: Place) -> None:
+    def test_written_document_is_read_and_is_not_an_edit(self, place: Place) -> None:
         place.documents.commit(AT, Notice("old"), OLD)
         assert place.documents.read() == OLD
         assert list(place.documents.find_edits()) == []

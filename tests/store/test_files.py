@@ -110,7 +110,7 @@ class TestWriting:
         os.close(descriptor)
         assert (tmp_path / "a").stat().st_size == 3_000_000
 
-    def test_removing_what_is_not_there_is_no_error(self, tmp_path: Path) -> None:
+    def test_removing_a_missing_file_is_not_an_error(self, tmp_path: Path) -> None:
         remove(tmp_path / "a")
         (tmp_path / "a").touch()
         remove(tmp_path / "a")

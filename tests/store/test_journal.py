@@ -224,7 +224,7 @@ class TestFullDisks:
         book.append(AT, Notice("there is room again"))
         assert len(read_records(path)) == 6
 
-    def test_half_a_line_is_taken_back(self, path: Path, monkeypatch: Any) -> None:
+    def test_incomplete_line_is_removed(self, path: Path, monkeypatch: Any) -> None:
         book = filled(path)
         before = path.read_bytes()
         calls = 0

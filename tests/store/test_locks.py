@@ -71,7 +71,7 @@ def test_a_lock_of_another_process_is_refused(tmp_path: Path) -> None:
         assert acquire(tmp_path / "lock", {"pid": 2}) == {"pid": 1234, "run": "theirs"}
 
 
-def test_a_lock_dies_with_its_holder_and_is_taken_over_with_a_word(tmp_path: Path) -> None:
+def test_lock_of_a_dead_process_is_taken_over_with_a_notice(tmp_path: Path) -> None:
     with held_by_another(tmp_path / "lock") as process:
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -109,7 +109,7 @@ def test_a_lock_is_not_inherited_by_accident(tmp_path: Path) -> None:
     [b"", b"{", b"[]", b"7", b"\xff\xfe", b"[" * 4096, b"x" * 100_000],
     ids=["empty", "half", "list", "number", "bytes", "deep", "long"],
 )
-def test_whatever_a_dead_holder_left_in_it_a_lock_can_be_taken(tmp_path: Path, left: bytes) -> None:
+def test_lock_can_be_acquired_whatever_a_dead_holder_left_in_it(tmp_path: Path, left: bytes) -> None:
     (tmp_path / "lock").write_bytes(left)
     lock = acquire(tmp_path / "lock", {"pid": 2})
     assert isinstance(lock, Lock)
@@ -176,7 +176,7 @@ def test_a_run_has_one_engine(tmp_path: Path) -> None:
     assert not run.alive
 
 
-def test_a_run_whose_engine_was_killed_can_be_taken_over(tmp_path: Path) -> None:
+def test_run_whose_engine_was_killed_can_be_adopted(tmp_path: Path) -> None:
     run = RunDir(Project(tmp_path).runs_dir / "261115-093000-k3x9")
     with held_by_another(run.path / "lock") as process:
         assert run.alive

@@ -324,7 +324,7 @@ class TestMalformed:
         assert len((box.rejected / "a.yaml.reason").read_text().strip()) > 5
         assert not Path("/tmp/pwned").exists()
 
-    def test_a_file_that_was_half_written_at_the_first_look_is_taken_at_the_next(self, box: Box) -> None:
+    def test_half_written_file_is_accepted_when_it_is_complete(self, box: Box) -> None:
         box.drop("a.yaml", "type: [PA")
         assert box.types() == []
         box.drop("a.yaml", "type: PAUSE\n")
@@ -353,7 +353,7 @@ class TestMalformed:
         assert (tmp_path / "secret").read_text() == "type: ABORT\n"
 
     @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "directory"])
-    def test_what_is_no_file_is_rejected_without_waiting(self, box: Box, make: Callable[[Path], None]) -> None:
+    def test_entry_that_is_not_a_file_is_rejected_without_waiting(self, box: Box, make: Callable[[Path], None]) -> None:
         for _ in range(2):
             make(box.inputs / "a.yaml")
             assert box.types() == []
@@ -368,7 +368,7 @@ class TestMalformed:
             assert (box.types(), box.types()) == ([], [])
             assert not (box.inputs / "a.yaml").exists()
 
-    def test_a_name_that_is_no_text_does_not_stop_the_engine(self, box: Box) -> None:
+    def test_undecodable_name_does_not_stop_the_engine(self, box: Box) -> None:
         name = os.path.join(os.fsencode(box.inputs), b"a-\xff.yaml")
         with open(name, "wb") as file:
             file.write(b"type: PAUSE\n")

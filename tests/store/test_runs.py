@@ -155,7 +155,7 @@ class TestMaking:
         assert len({run.id for run in claimed}) == 20
         assert all(run.path.is_dir() and valid_run_id(run.id) for run in claimed)
 
-    def test_an_id_that_is_taken_is_not_used_twice(self, project: Project, monkeypatch: Any) -> None:
+    def test_id_in_use_is_not_used_twice(self, project: Project, monkeypatch: Any) -> None:
         names = iter([b"\0\0", b"\0\0", b"\0\1"])
         monkeypatch.setattr("os.urandom", lambda count: next(names))
         assert [project.claim(AT).id[-4:] for _ in range(2)] == ["0000", "0001"]

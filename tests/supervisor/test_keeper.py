@@ -207,7 +207,7 @@ class TestWhatIsRecorded:
         ("script", "code", "number"),
         [("exit 0", 0, None), ("exit 3", 3, None), ("kill -SEGV $$", None, 11), ("kill -KILL $$", None, 9)],
     )
-    def test_an_exit_code_and_a_signal_are_told_apart(
+    def test_exit_code_and_signal_are_distinguished(
         self, stage: Stage, script: str, code: int | None, number: int | None
     ) -> None:
         [ended] = stage.keep(stage.shell("job", f"ulimit -c 0; {script}"))
@@ -257,7 +257,7 @@ class TestWhatIsRecorded:
         stage.keep(stage.shell("job", r"printf '\377\376\303(\0\r\n'"))
         assert (stage.run_dir / "job" / "stdout").read_bytes() == b"\xff\xfe\xc3(\0\r\n"
 
-    def test_output_is_told_of_while_the_job_runs(self, stage: Stage) -> None:
+    def test_output_is_reported_while_the_job_runs(self, stage: Stage) -> None:
         job = stage.shell("job", "echo first; while [ ! -e seen ]; do sleep 0.02; done")
         seen: list[bytes] = []
 
@@ -687,7 +687,7 @@ class TestKilledKeepers:
             finally:
                 sleeper.kill()
 
-    def test_a_keeper_that_is_left_with_its_job_is_no_oversight(self, stage: Stage) -> None:
+    def test_keeper_that_stays_with_its_job_is_not_a_leftover(self, stage: Stage) -> None:
         async def engine() -> None:
             keeper = KeeperClient(stage.run_dir)
             running = asyncio.create_task(keeper.run(stage.shell("job", "echo $$ > started; sleep 300")))

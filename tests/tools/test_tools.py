@@ -240,7 +240,7 @@ class TestDecisionsAndProgress:
         assert (second["decision"], third["reversibility"]) == ("by hand", "easy")
         assert "DEC-008    40  Use d" in turn("tools", "decision", "list")
 
-    def test_progress_needs_nobody_to_read_it(self, turn: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_progress_report_needs_no_reader(self, turn: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
         assert turn("tools", "interact", "progress", "Half of\nthe tests pass") == "Sent.\n"
         line = json.loads((turn.root / ".ralph" / "runs" / RUN / "progress.jsonl").read_text())
         assert (line["turn"], line["role"], line["message"]) == (3, "builder", "Half of\nthe tests pass")
@@ -350,7 +350,7 @@ class TestWords:
             assert "Task task-1-aaaa not found" in turn.refuses("tools", "task", command, "task-1-aaaa", code=1)
         assert "not found" in turn.refuses("tools", "memory", "show", "mem-1-aaaa", code=1)
 
-    def test_every_command_tells_of_itself(self, turn: Shell) -> None:
+    def test_every_command_has_help(self, turn: Shell) -> None:
         everything = turn("tools", "--help")
         for tool in TOOLS:
             group = turn("tools", tool, "--help")

@@ -437,7 +437,7 @@ def test_tests_that_were_red_must_pass_as_they_were_whatever_else_fails(
     assert all(finding.rule is Rule.VERIFIER_EDITED for finding in findings)
 
 
-def test_original_tests_that_pass_and_all_run_are_no_finding() -> None:
+def test_original_tests_that_all_run_and_pass_cause_no_finding() -> None:
     passes = CheckResult(PYTEST.title, CheckStatus.PASSED, 0.1, tests=Counts(3))
     assert _judge_original_tests(Verdict((passes,)), {PYTEST.title: checked("a", ran=3)}) == []
     fewer = replace(passes, tests=Counts(2), command="pytest -q")

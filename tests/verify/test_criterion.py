@@ -397,7 +397,7 @@ class TestRefusals:
     def test_the_rewrite_fits(self, text: str, todo: str) -> None:
         assert todo in refusal(text).todo
 
-    def test_what_begins_with_no_program_is_not_taken_for_a_command(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_text_that_does_not_begin_with_a_program_is_not_a_command(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", "/nonexistent")
         assert "flawless" not in refusal("flawless code").todo
 
@@ -411,7 +411,7 @@ class TestRefusals:
         assert "it is nice" in refusal("`a` passes AND it is nice").what
         assert "it is nice" in refusal("`a` passes and it is nice").what
 
-    def test_a_null_byte_is_no_and(self) -> None:
+    def test_null_byte_does_not_join_criteria(self) -> None:
         refusal("`a`\0`b`")
 
 

@@ -193,7 +193,7 @@ FAIL\texample.org/x [build failed]
     ],
     ids=["go", "gcc", "clang", "pytest"],
 )
-def test_a_tool_that_left_something_out_tells_neither_a_count_nor_a_set(output: str) -> None:
+def test_incomplete_output_has_neither_a_count_nor_a_failure_set(output: str) -> None:
     assert failures(output) == FailureSet(None, "")
 
 

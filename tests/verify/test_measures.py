@@ -113,7 +113,7 @@ def test_other_metrics(metric: str, output: str, expected: float | None) -> None
     assert read_metric(metric, output) == expected
 
 
-def test_colours_are_taken_out() -> None:
+def test_colors_are_removed() -> None:
     assert strip_terminal_codes("\x1b[32m3 passed\x1b[0m\r\n\x1b]8;;http://x\x1b\\link\x1b]8;;\x07") == "3 passed\nlink"
 
 

@@ -93,7 +93,7 @@ def test_honest_work_passes_without_findings(root: Path) -> None:
     assert verdict.findings == ()
 
 
-def test_a_skipped_test_is_no_error_if_the_work_passes_it_as_it_was(root: Path) -> None:
+def test_skipped_test_is_not_an_error_if_the_work_passes_its_original(root: Path) -> None:
     _, verdict = judge(root, START, {"app.py": RIGHT, "test_app.py": SKIPPED})
     assert describe(verdict) == [("test-skipped", "warning", "test_app.py")]
     assert "The work passes without that change too" in verdict.findings[0].sentence

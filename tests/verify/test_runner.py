@@ -60,7 +60,7 @@ def coverage(command: str, target: float = 80) -> Check:
     return Check(command, measure=Measure("coverage", ">=", target, "%"))
 
 
-def test_every_check_runs_and_every_result_tells_all(stage: Stage) -> None:
+def test_every_check_runs_and_every_result_is_complete(stage: Stage) -> None:
     (stage.workspace / "notes").write_text("done\n")
     passes, counts, silent, measured, there = stage.run(
         Check("echo '37 passed in 0.12s'"),
@@ -248,7 +248,7 @@ class TestFiles:
         assert look_at_file(stage.root / "alias", Check(path="a"))[0] is PASSED
 
 
-def test_colours_are_no_part_of_the_output(tmp_path: Path) -> None:
+def test_colors_are_not_part_of_the_output(tmp_path: Path) -> None:
     (tmp_path / "stdout").write_bytes(b"\x1b[32m3 passed\x1b[0m in 0.1s\r\n\xff")
     assert read_output(tmp_path / "stdout") == "3 passed in 0.1s\n\ufffd"
     assert read_output(tmp_path / "gone") == ""
@@ -322,7 +322,7 @@ def test_lines_that_exist(text: str) -> None:
         (" ".join(f"`gone{number}.py:1`" for number in range(7)), "and 2 more"),
     ],
 )
-def test_what_is_wrong_with_them_is_told(text: str, told: str) -> None:
+def test_their_faults_are_reported(text: str, told: str) -> None:
     assert told in fault(text)
 
 

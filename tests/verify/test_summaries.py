@@ -258,7 +258,7 @@ def test_summaries_of_one_runner_may_count_tests_twice(output: str, is_sequence:
         ),
     ],
 )
-def test_failures_that_are_told_without_a_count_are_found(output: str, expected: str) -> None:
+def test_failures_without_a_count_are_found(output: str, expected: str) -> None:
     assert find_failure_line(output) == expected
 
 

@@ -241,11 +241,11 @@ def test_the_targets_of_a_makefile(tmp_path: Path, text: str, targets: set[str])
     assert read_make_targets(repository(tmp_path, {"Makefile": text})) == targets
 
 
-def test_what_was_looked_for_can_be_told() -> None:
+def test_search_reports_what_it_looked_for() -> None:
     assert all("Makefile" in describe_search(kind) for kind in CheckKind)
 
 
-def test_a_directory_with_the_name_of_a_file_is_no_sign(tmp_path: Path) -> None:
+def test_directory_with_the_name_of_a_file_does_not_count(tmp_path: Path) -> None:
     for name in ("Makefile", "package.json", "go.mod", "pytest.ini"):
         (tmp_path / name).mkdir()
     assert commands("tests pass", tmp_path) == []
@@ -287,7 +287,7 @@ class TestWhatTheProjectRuns:
         assert found == [command]
 
     @pytest.mark.parametrize("body", ["eslint . --fix", "prettier --write ."])
-    def test_a_script_that_changes_files_is_no_check(self, tmp_path: Path, body: str) -> None:
+    def test_script_that_changes_files_is_not_a_check(self, tmp_path: Path, body: str) -> None:
         assert commands("lint passes", repository(tmp_path, package(lint=body))) == []
 
     @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ class TestWhatTheProjectRuns:
             {"lint": "concurrently npm:fix", "fix": "eslint --fix ."},
         ],
     )
-    def test_a_script_that_calls_one_that_changes_files_is_no_check(
+    def test_script_that_calls_one_that_changes_files_is_not_a_check(
         self, tmp_path: Path, scripts: dict[str, str]
     ) -> None:
         assert commands("lint passes", repository(tmp_path, package(**scripts))) == []

@@ -198,7 +198,7 @@ class TestFindings:
     def test_a_rule_that_was_lifted_is_silent(self) -> None:
         assert not self.findings(Snapshots(changed=CHANGED), scope=("src/**",), allowed={"out-of-scope": "docs too"})
 
-    def test_what_was_done_to_the_history_is_told(self) -> None:
+    def test_changes_to_the_history_are_reported(self) -> None:
         snapshots = Snapshots(changed=CHANGED)
         snapshots.found = [Finding(Rule.HISTORY_REWRITTEN, "main", 0, "main was reset.")]
         assert self.findings(snapshots) == tuple(snapshots.found)

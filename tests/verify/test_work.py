@@ -278,7 +278,7 @@ class TestUnjudged:
         self.leave(project)
         assert project.start(FIRST).earlier is None
 
-    def test_changes_that_the_user_took_back_are_no_matter(self, project: Project) -> None:
+    def test_changes_that_the_user_undid_do_not_matter(self, project: Project) -> None:
         self.leave(project)
         project.write({"tests/test_a.py": "def test_a():\n    assert x\n"})
         assert project.start(SECOND).earlier is None
@@ -311,7 +311,7 @@ class TestUnjudged:
         subprocess.run(["rm", "-r", project.run_dir(FIRST)], check=True)
         assert project.start("261115-120000-cccc").earlier is None
 
-    def test_lost_snapshots_of_another_workspace_are_no_matter(self, project: Project) -> None:
+    def test_lost_snapshots_of_another_workspace_do_not_matter(self, project: Project) -> None:
         self.leave(project)
         project.held.note_unjudged(UnjudgedRun(FIRST, "0" * 40, "/elsewhere", BASELINE), lambda: "r")
         assert project.start(SECOND).earlier is None

@@ -167,7 +167,7 @@ def test_a_silent_agent_deserves_a_look_until_it_reports_something() -> None:
     assert assess(spoke, Present(now=1200.0, alive=True)).attention is Tier.WORKING
 
 
-def test_a_message_that_nobody_received_is_named_after_a_minute() -> None:
+def test_message_that_no_turn_received_is_named_after_a_minute() -> None:
     assert view_of(START, TURN, STEER, now=1059.0).attention is Tier.WORKING
     late = view_of(START, TURN, STEER, now=1061.0)
     assert late.attention is Tier.WATCH

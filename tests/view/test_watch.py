@@ -237,7 +237,7 @@ def test_rows_of_unchanged_runs_are_not_read_again(project: Project, monkeypatch
     assert [row.state for row in rows if row.id in opened] == ["stuck"]
 
 
-def test_a_run_whose_task_was_done_later_needs_nobody(project: Project) -> None:
+def test_run_whose_task_was_done_later_does_not_need_the_user(project: Project) -> None:
     write(create_run(project, "261117-093000-k3x9"), 1, Outcome.STUCK)
     write(create_run(project, "261117-093001-k3x9"), 1, Outcome.SUCCESS)
     rows = {row.id: row for row in list_runs(project)}

@@ -42,7 +42,7 @@ def is_writing(view: dict) -> bool:
     return bool(view["turns"] and (view["turns"][0]["activity"] or {}).get("events", 0) >= 2)
 
 
-def test_a_steer_is_taken_in_and_the_page_says_by_whom(server: Server) -> None:
+def test_page_shows_who_received_a_steer(server: Server) -> None:
     key = server.start_loop(LISTENS)
     server.wait_for(key, is_writing)
     sent = server.post(f"/api/runs/{key}/signals", {"type": "STEER", "text": "use <b>httpx</b>"})

@@ -107,6 +107,6 @@ def test_places_are_a_path_and_lines(word: str, place: tuple[str, int, int] | No
     assert parse_place(word) == place
 
 
-def test_other_messages_are_no_comments() -> None:
+def test_other_messages_are_not_comments() -> None:
     assert parse_comments("use httpx") == []
     assert parse_comments("") == []

@@ -75,9 +75,7 @@ def test_a_viewer_that_comes_back_misses_nothing_and_sees_nothing_twice(journal:
     assert [data["seq"] for kind, _, data in frames if kind == "entry"] == [2, 3]
 
 
-def test_a_viewer_that_was_away_too_long_is_told_to_fetch_again(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_viewer_that_was_away_too_long_must_fetch_again(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_TAIL_BYTES", 200)
     for _ in range(50):
         journal.add("notice", text="x" * 50)
@@ -148,5 +146,5 @@ def test_markup_in_output_stays_text_in_one_frame(journal: Journal) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "1;", "1;2", "-1", "1;2:3;", "9" * 20])
-def test_other_ids_are_no_positions(text: str) -> None:
+def test_other_ids_are_not_positions(text: str) -> None:
     assert StreamPosition.parse(text) is None

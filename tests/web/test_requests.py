@@ -54,7 +54,7 @@ def test_only_json_is_accepted(server: Server, kind: str) -> None:
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b'"text"', b"null", b"\xff\xfe", b"[" * 100_000])
-def test_a_body_that_is_no_object_is_an_error_of_the_caller(server: Server, body: bytes) -> None:
+def test_body_that_is_not_an_object_is_an_error_of_the_caller(server: Server, body: bytes) -> None:
     answer = server.post("/api/unlock", body)
     assert (answer.status, answer.error["todo"] != "") == (400, True)
 

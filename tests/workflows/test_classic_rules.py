@@ -339,7 +339,7 @@ def test_what_was_cut_off_says_nothing_of_the_work() -> None:
         assert workflow.accept(state, ended, NOW).state == state
 
 
-def test_requests_of_the_user_are_shown_before_they_are_taken() -> None:
+def test_requests_of_the_user_are_shown_before_they_are_accepted() -> None:
     files = {"plan.md": PLAN, "tasks.md": entry(1), "progress.md": "- [x] task-1\n", "plan.update1.md": "More\n"}
     documents = {f"{HOME}/{name}": text for name, text in files.items()}
     assert where(rules().load(documents)) == "PLANNING"
@@ -377,7 +377,7 @@ def test_an_executor_gets_the_latest_qualified_report_of_what_it_inherits_from()
     assert "TASK_ID: task-3\nATTEMPT_NUMBER: 1\n" in work.prompt.text
 
 
-def test_a_verdict_in_the_report_is_taken_and_a_bad_review_is_reworked() -> None:
+def test_verdict_in_the_report_counts_and_a_failed_review_is_reworked() -> None:
     files = {"plan.md": PLAN, "tasks.md": entry(1, criterion="reads well"), "progress.md": "- [P] task-1\n"}
     workflow, state = told({**files, "tasks.task-1-report.md": REPORT.format("x", "**Status**: Qualified")})
     assert (state.marker("task-1"), where(state)) == (Marker.DONE, "COMPLETE")

@@ -63,7 +63,7 @@ def test_sound_presets_are_left_alone(text: str) -> None:
     assert [(one.code, one.what) for one in found_in(text)] == []
 
 
-def test_hats_of_other_files_are_told_of_where_they_are() -> None:
+def test_findings_about_imported_hats_name_their_file() -> None:
     text = "hats:\n  builder:\n    import: shared/builder.yml\n    publishes: [review.ready]\n"
     other = "description: Builds.\ntriggers:\n  - work.start\n  - LOOP_COMPLETE\n"
     places = PresetFiles([("ralph.yml", text)], (), lambda path: other)
@@ -223,7 +223,7 @@ def test_no_malformed_preset_makes_it_fail() -> None:
         dice = random.Random(seed)
         text = dice.choice(texts)
         for _ in range(dice.randint(1, 4)):
-            text = spoilt(text, dice, texts)
+            text = damage(text, dice, texts)
         try:
             found = found_in(text)
             places = PresetFiles([("preset.yml", text)], ("event_loop.prompt=x",), lambda path: "")
@@ -235,7 +235,7 @@ def test_no_malformed_preset_makes_it_fail() -> None:
     assert judged > 50
 
 
-def spoilt(text: str, dice: random.Random, others: list[str]) -> str:
+def damage(text: str, dice: random.Random, others: list[str]) -> str:
     lines = text.splitlines()
     at = dice.randrange(len(lines))
     words = [word for word in re.findall(r"[\w.*-]+", dice.choice(others)) if word]

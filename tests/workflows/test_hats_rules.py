@@ -59,7 +59,7 @@ class TestRouting:
         )
         assert hat_for(HatsSettings(hats), QueuedEvent(1, topic)) == taker
 
-    def test_what_nobody_takes_goes_to_the_coordinator(self) -> None:
+    def test_event_without_a_receiver_goes_to_the_coordinator(self) -> None:
         assert hat_for(CODE_ASSIST, QueuedEvent(1, "build.blocked")) == COORDINATOR
         assert hat_for(CODE_ASSIST, QueuedEvent(1, "build.blocked", target="critic")) == "critic"
 
@@ -229,7 +229,7 @@ class TestCompletion:
         assert world.checked == 1 and world.turns[-1][0] == "builder"
         assert world.state.refusals == 0
 
-    def test_the_coordinator_is_told_what_is_in_the_way_now(self) -> None:
+    def test_coordinator_prompt_says_what_blocks_completion(self) -> None:
         world = stage()
         world.play(dutiful, 3)
         world.says("In capitals, please")
@@ -282,14 +282,14 @@ class TestIntake:
         taken = read_events(settings, "planner", lines(("tasks.ready", payload)), "")
         assert (len(taken.events), len(taken.refused)) == ((1, 0) if whole else (0, 1))
 
-    def test_what_was_refused_beside_what_was_taken_is_told_as_anothers(self) -> None:
+    def test_refused_event_beside_an_accepted_one_is_reported_to_the_next_hat(self) -> None:
         world = stage(enforce_scope=True)
         world.play(lambda world, hat: Turned((("tasks.ready", "go"), ("review.passed", "already"))), 1)
         world.play(mute, 2)
         assert world.turns[-1][0] == "builder"
         assert "- an event of planner was refused: `review.passed` counts only from critic" in world.page
 
-    def test_partial_and_broken_lines_are_told_and_whole_ones_taken(self) -> None:
+    def test_broken_lines_are_reported_and_complete_ones_accepted(self) -> None:
         good = lines(("tasks.ready", "one"), ("tasks.ready", "two"))
         raw = 'not json\n{"payload": 1}\n' + good + '{"topic": "tasks.re'
         taken = read_events(CODE_ASSIST, "planner", raw, "")
@@ -299,13 +299,13 @@ class TestIntake:
             "whole, though without an end"
         )
 
-    def test_of_many_broken_lines_the_last_is_told_and_how_many_there_are(self) -> None:
+    def test_last_broken_line_and_their_number_are_reported(self) -> None:
         taken = read_events(CODE_ASSIST, "planner", "".join(f"no {n}\n" for n in range(9)), "")
         assert [told[-4:] for told in taken.refused[:-1]] == ["no 0", "no 1", "no 2", "no 3", "no 8"]
         assert taken.refused[-1] == "4 more lines are not events"
 
     @pytest.mark.parametrize("cut", range(0, 170, 7))
-    def test_however_a_file_is_cut_what_was_whole_before_is_taken(self, cut: int) -> None:
+    def test_complete_lines_before_any_cut_are_read(self, cut: int) -> None:
         raw = lines(("tasks.ready", "é one"), ("tasks.ready", "two"))
         taken = read_events(CODE_ASSIST, "planner", raw[:cut], "")
         whole = raw[:cut].count("\n") + (raw[:cut].endswith("}"))
@@ -325,7 +325,7 @@ class TestIntake:
         taken = read_events(CODE_ASSIST, "planner", lines((topic, "do it")), "")
         assert not taken.events and len(taken.refused) == 1
 
-    def test_the_user_is_told_of_events_that_no_hat_receives(self) -> None:
+    def test_events_that_no_hat_receives_are_reported_to_the_user(self) -> None:
         world = stage(topics={"tasks.ready": Topic(requires=("task_id",))})
         told = lines(("tasks.ready", "no id"), ("LOOP_COMPLETE", ""), ("tasks.ready", "task_id: 7"))
         changes = world.rules.accept(world.state, DocumentEdited(world.rules.user_events_path, told), world.now)
@@ -421,7 +421,7 @@ class TestDefaults:
 
 
 class TestLimits:
-    def test_a_hat_that_has_had_all_its_turns_is_told_of_once_and_others_continue(self) -> None:
+    def test_exhausted_hat_is_reported_once_and_others_continue(self) -> None:
         hats = tuple(replace(one, max_activations=2) if one.id == "builder" else one for one in HATS)
         world = stage(hats=hats)
 
@@ -467,7 +467,7 @@ class TestLimits:
         assert world.commits == [3, 4]
 
     @pytest.mark.parametrize("checks", [(), CHECK])
-    def test_a_run_that_was_left_before_its_last_commit_is_no_failure(self, checks: tuple) -> None:
+    def test_run_that_stopped_before_its_last_commit_is_not_a_failure(self, checks: tuple) -> None:
         world = stage(checkpoint=9, checks=checks, works=True)
 
         def leave() -> None:
@@ -652,7 +652,7 @@ class TestPage:
         world.play(lambda world, hat: Turned(), 1)
         assert "- `odd.event`: goes to the coordinator" in world.page
 
-    def test_hat_is_told_how_to_see_what_changed_since_its_last_turn(self) -> None:
+    def test_hat_prompt_says_how_to_see_changes_since_its_last_turn(self) -> None:
         world = stage()
         trees = {"critic": "a" * 40}
         changed = (TurnChange(3, "builder", 2, 5, 1),)
@@ -679,20 +679,20 @@ class TestPage:
         world.play(lambda world, hat: Turned(events=(script[len(world.turns) - 1],), files=1), 5)
         assert "In turn 3 you published `review.rejected`:" in world.page and reason in world.page
 
-    def test_coordinator_is_told_what_a_payload_must_have(self) -> None:
+    def test_coordinator_prompt_says_what_a_payload_must_have(self) -> None:
         topics = {"review.ready": Topic(requires=("task_id", "task_key"))}
         world = stage(replace(CODE_ASSIST, topics=topics))
         world.play(lambda world, hat: Turned() if hat == COORDINATOR else Turned(events=(("odd.event", "?"),)), 2)
         assert "Receives `review.ready` (with task_id, task_key); publishes `review.passed`" in world.page
 
-    def test_only_a_hat_that_may_ask_is_told_how(self) -> None:
+    def test_only_a_hat_that_may_ask_learns_how(self) -> None:
         asks = hat("builder", "build.start", "review.ready")
         for one, told in ((asks, True), (replace(asks, may_ask=False), False)):
             world = stage(replace(CODE_ASSIST, hats=(one,)))
             world.play(lambda world, hat: Turned(), 1)
             assert ("interact ask" in world.page) is told
 
-    def test_same_memory_is_told_once(self) -> None:
+    def test_same_memory_is_shown_once(self) -> None:
         text = "# Memories\n\n## Fixes\n\n" + "".join(
             f"### mem-{n}-aaaa\n> Use  tabs\n<!-- tags: cli | created: 2026-11-0{n} -->\n\n" for n in (3, 2, 1)
         )

@@ -155,7 +155,7 @@ class TestKinds:
         assert all(PROFILES[kind].window == 3 for kind in (TaskType.REFACTOR, TaskType.MIGRATION))
         assert all(PROFILES[kind].window == 5 for kind in (TaskType.COVERAGE, TaskType.GREENFIELD, TaskType.GENERAL))
 
-    def test_a_limit_below_what_is_usual_is_told(self) -> None:
+    def test_limit_below_the_usual_one_is_reported(self) -> None:
         assert "5 to 20" in too_few(TaskType.COVERAGE, 4)
         assert too_few(TaskType.COVERAGE, 5) == too_few(TaskType.COVERAGE, None) == too_few(TaskType.GENERAL, 1) == ""
 
@@ -169,7 +169,7 @@ class TestLessons:
         assert (last.why, last.try_next) == ("the sum starts at 1", "start at 0")
         assert last.learnings == "the sum starts at 1. Next to try: start at 0."
 
-    def test_without_words_of_the_agent_there_is_no_reason_that_fits_every_failure(self) -> None:
+    def test_without_an_answer_there_is_no_reason_that_fits_every_failure(self) -> None:
         for result in (verdict(), verdict(output="AssertionError: expected 1"), verdict(output="SyntaxError: invalid")):
             run = begun()
             run.iterate(result)
@@ -181,9 +181,7 @@ class TestLessons:
             (verdict(make=True, gamed=True), "without the work", "test_a.py:3"),
         ],
     )
-    def test_without_words_of_the_agent_they_are_distilled_from_the_failure(
-        self, result: Verdict, why: str, next_: str
-    ) -> None:
+    def test_without_an_answer_lessons_come_from_the_failure(self, result: Verdict, why: str, next_: str) -> None:
         run = begun()
         run.iterate(result)
         last = run.state.iterations[-1]
@@ -222,7 +220,7 @@ class TestLessons:
             assert run.state.pending is not None
             assert run.state.pending.used == tuple(told)
 
-    def test_what_no_longer_fails_is_no_longer_told(self) -> None:
+    def test_lesson_about_a_fixed_failure_is_not_shown(self) -> None:
         run = begun(type=TaskType.GENERAL)
         run.iterate(verdict(make=True, lint=False, output="error: a"), summary="lint it", learned="lesson-lint")
         run.iterate(verdict(output="error: b"), summary="make it", learned="lesson-make")
@@ -249,7 +247,7 @@ class TestLessons:
         run.turn()
         assert "dates need a time zone" in run.prompts[-1]
 
-    def test_the_scope_is_told(self) -> None:
+    def test_prompt_names_the_scope(self) -> None:
         run = begun(scope=("src/**", "*.md"))
         run.turn()
         assert "`src/**`, `*.md`" in run.prompts[-1]
@@ -304,7 +302,7 @@ class TestPrompt:
         run.turn()
         assert "This is iteration 2 of 2, the final one.\nLeave the files" in run.prompts[-1]
 
-    def test_same_lesson_is_told_once(self) -> None:
+    def test_same_lesson_is_shown_once(self) -> None:
         run = begun(type=TaskType.GENERAL)
         for number in range(1, 3):
             run.iterate(verdict(output=f"error: {'abc'[number]}"), summary=f"try-{number}", learned="dates are local")
@@ -312,7 +310,7 @@ class TestPrompt:
         assert run.prompts[-1].count("dates are local") == 1
         assert "Did: try-2" in run.prompts[-1]
 
-    def test_iteration_of_which_nothing_is_known_is_told_only_as_the_last_one(self) -> None:
+    def test_iteration_without_known_facts_is_listed_only_if_it_is_the_last(self) -> None:
         missing = CheckResult("file done.txt exists", CheckStatus.FAILED, 0.0, reason="there is no done.txt")
         run = Run(loop())
         for _ in range(3):
@@ -420,7 +418,7 @@ class TestStuck:
             assert run.state.phase is Phase.ACT
             assert "fundamentally different" in run.prompts[-1], "it is asked for until something moves"
 
-    def test_a_number_that_gets_better_is_no_standstill(self) -> None:
+    def test_number_that_gets_better_is_progress(self) -> None:
         run = Run(loop())
         run.check(verdict(failed=10))
         for failed in range(9, 0, -1):
@@ -435,13 +433,13 @@ class TestStuck:
             run.iterate(verdict(failed=5 + number % 2))
         assert run.state.outcome is Outcome.STUCK
 
-    def test_a_failure_that_was_not_seen_before_is_no_standstill(self) -> None:
+    def test_new_failure_counts_as_progress(self) -> None:
         run = begun()
         for number in range(26):
             run.iterate(verdict(output=f"error in {chr(97 + number)}"))
             assert run.state.progress.stalled == 0
 
-    def test_new_failures_that_become_fewer_are_no_standstill(self) -> None:
+    def test_fewer_new_failures_are_progress(self) -> None:
         run = begun()
         for number in range(26):
             run.iterate(verdict(output=f"error: {chr(97 + number)}\n" * (27 - number)))
@@ -595,7 +593,7 @@ class TestDocuments:
             if run.state.phase is Phase.DONE:
                 break
 
-    def test_a_state_that_never_heard_of_it_is_read(self) -> None:
+    def test_state_without_the_field_is_read(self) -> None:
         rules = loop()
         text = json.dumps({"schema": 1, "task": "old", "phase": "act", "iteration": 3})
         assert rules.load({rules.state_path: text}) == LoopState("old", Phase.ACT, 3)

@@ -165,7 +165,7 @@ def test_progress_is_read_from_what_a_check_prints(outputs: list[str], stuck: li
     assert found == stuck
 
 
-def test_a_number_that_moves_while_nothing_changes_is_no_progress() -> None:
+def test_number_that_changes_without_a_change_is_not_progress() -> None:
     progress = LoopProgress()
     for number in range(4):
         failures = read_failure_set(Check("x"), f"{9 - number} words left\n", None, None)
@@ -174,7 +174,7 @@ def test_a_number_that_moves_while_nothing_changes_is_no_progress() -> None:
     assert progress.is_stuck
 
 
-def test_a_number_that_differed_before_the_first_turn_is_no_progress() -> None:
+def test_number_that_differed_before_the_first_turn_is_not_progress() -> None:
     def read(number: int) -> FailureSet:
         return read_failure_set(Check("x"), f"ticket {number} of the queue\n", None, None)
 

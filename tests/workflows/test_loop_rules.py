@@ -203,7 +203,7 @@ class TestTheCycle:
         assert LOOP.accept(state, checks(FAILED), NOW).state.unverified == 0
         assert GIVE_UP_UNVERIFIED == 3
 
-    def test_an_iteration_holds_what_was_done_and_what_came_of_it(self) -> None:
+    def test_iteration_records_the_work_and_its_result(self) -> None:
         result = turn(
             answer={"summary": "did B", "learned": "B works", "next": "C"},
             usage=Usage(1, 2, 0.5),
@@ -258,7 +258,7 @@ class TestLoading:
         assert LOOP.load({}) == LoopState("fix it")
 
     @pytest.mark.parametrize("name", ["baseline", "first act", "act", "verify", "verify after a failed turn", "failed"])
-    def test_a_state_that_a_crash_left_is_taken_up_as_it_was(self, name: str) -> None:
+    def test_state_after_a_crash_continues_as_it_was(self, name: str) -> None:
         text = state_json(STATES[name], SETTINGS)
         assert LOOP.load({LOOP.state_path: text}) == STATES[name]
 
@@ -308,7 +308,7 @@ class TestLoading:
         ["", "null", "[]", "{}", '{"schema": 2}', '{"schema": 1}', '{"schema": 1, "task": 7}', "[" * 5000],
         ids=lambda text: text[:24] or "empty",
     )
-    def test_what_is_no_state_is_refused_by_name(self, text: str) -> None:
+    def test_unknown_state_is_refused_by_name(self, text: str) -> None:
         with pytest.raises(StateError) as caught:
             LOOP.load({LOOP.state_path: text})
         assert "state.json" in caught.value.where

@@ -86,7 +86,7 @@ def test_what_does_not_fit_gets_a_resolver_while_others_are_merged(end: MergeRes
     assert set(asked(queue)) == {"merge-a-1-2", "merge-b-1-1"}
 
 
-def test_a_resolver_is_told_why_and_what_failed() -> None:
+def test_resolver_prompt_says_why_and_what_failed() -> None:
     failed = CheckResult(
         "`make test` passes", CheckStatus.FAILED, 1.0, 1, "exit code 1", "E: boom", command="make test"
     )
@@ -119,7 +119,7 @@ def test_after_two_resolvers_in_vain_the_work_is_left_on_its_branch() -> None:
     assert queue.waiting == ()
 
 
-def test_a_try_that_others_overtook_is_nobodys_failure_and_is_waited_for_in_the_end() -> None:
+def test_overtaken_merge_does_not_count_as_a_failure_and_others_wait_in_the_end() -> None:
     queue, _ = merged(queue_of("a", "b", "c", "d"), "a", CONFLICT, moved=True)
     for task in ("b", "c"):
         queue, _ = merged(resolved(queue, "a"), "a", CONFLICT, moved=True)

@@ -263,7 +263,7 @@ def failing(driver: Steady, task: str) -> None:
         }
 
 
-def test_an_iteration_begins_when_its_feedback_is_taken_in_and_not_when_the_run_before_ended() -> None:
+def test_iteration_begins_when_its_feedback_is_accepted() -> None:
     driver = Steady(session(), review_session_1_0={"answer": {"status": "completed", "assessment": "Gaps Identified"}})
     driver.until(State.COMPLETE)
     path = driver.rules.layout.feedback(2, "2026-11-16T16:30 by hand")
@@ -331,7 +331,7 @@ def test_gaps_below_the_threshold_do_not_count_where_they_are_named(
     assert stop_of(driver).outcome is outcome
 
 
-def test_what_nobody_decided_about_goes_over_into_the_next_iteration() -> None:
+def test_undecided_knowledge_carries_over_to_the_next_iteration() -> None:
     limits = "---\nknowledge: {approval: signal}\n---\n"
     learned = {"knowledge/how-to/x.md": "# X\n\n## Y\nz\n"}
     driver = Steady(
@@ -398,7 +398,7 @@ def test_tasks_that_the_user_resets_after_the_end_are_done_again() -> None:
     assert stop_of(driver).outcome is Outcome.SUCCESS
 
 
-def test_what_the_engine_forgot_is_taken_from_markers_and_reports() -> None:
+def test_missing_engine_state_is_restored_from_markers_and_reports() -> None:
     driver = Steady(session()).until(State.EXECUTING_BATCH)
     del driver.documents[driver.rules.flow_path]
     state = loaded(driver)

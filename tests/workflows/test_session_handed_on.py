@@ -157,7 +157,7 @@ class TestTheNextAttempt:
         for name in ("task-1", "task-2", "task-3"):
             assert request(driver, f"execute:{name}-1").inbox["checks.md"] == f"- `check {name}`\n"
 
-    def test_a_criterion_for_a_reviewer_is_no_check(self) -> None:
+    def test_criterion_for_a_reviewer_is_not_a_check(self) -> None:
         vague = {name: text.replace("`check task-1` passes", "it reads well") for name, text in TASKS.items()}
         driver = Steady(session(), plan_plan_breakdown_1={"answer": COMPLETED, "documents": vague}).until(
             State.COMPLETE

@@ -165,7 +165,7 @@ def test_every_file_of_the_inbox_is_listed_with_what_it_is(layout: str) -> None:
 
 
 @pytest.mark.parametrize("layout", ["standard", "classic"])
-def test_every_document_that_a_role_is_told_of_is_there_or_is_handed_over(layout: str) -> None:
+def test_every_document_in_a_prompt_exists_or_is_handed_over(layout: str) -> None:
     for name, request in requests_of(layout).items():
         [role] = [part.text for part in request.prompt.parts if part.name == "role"]
         named = set(re.findall(r"`([\w.-]+(?:\.md|/))`", role))

@@ -152,7 +152,7 @@ def test_parts_of_a_split_task_come_before_what_depends_on_it() -> None:
     assert done is not None and list(done.startable()) == ["task-2"]
 
 
-def test_split_whose_parts_are_not_all_there_is_no_split() -> None:
+def test_split_with_missing_parts_is_not_a_split() -> None:
     tasks = named(task("task-1"), task("task-2", "task-1"), task("task-1.1"))
     graph = follow(
         tasks,

@@ -48,7 +48,7 @@ def rows(world: Stage, topic: str) -> list[str]:
     return [row["payload"] for row in found if row["topic"] == topic]
 
 
-def test_events_are_taken_side_by_side_and_gathered_in_their_order() -> None:
+def test_events_are_handled_in_parallel_and_gathered_in_their_order() -> None:
     world = stage(SETTINGS)
     world.pick = lambda count: count - 1
     stop = world.play(agent)
@@ -81,7 +81,7 @@ def test_one_event_alone_needs_no_wave() -> None:
     assert world.most == 1 and world.state.snapshot == "snapshot-2"
 
 
-def test_one_that_fails_keeps_nobody_else_from_going_on() -> None:
+def test_one_that_fails_does_not_stop_the_others() -> None:
     def clumsy(world: Stage, hat: str) -> Turned:
         if hat == "builder" and "piece 2" in world.page.partition("<event-for-you>")[2]:
             return Turned(end=TurnEnd.FAILED)
@@ -134,7 +134,7 @@ def test_a_wave_has_only_the_time_that_its_gatherer_waits() -> None:
     assert ["all the time" in told for told in rows(world, "wave.worker.failed")] == [True]
 
 
-def test_what_one_publishes_in_vain_it_is_told_and_tries_again() -> None:
+def test_hat_with_refused_events_gets_the_reason_and_another_turn() -> None:
     def rash(world: Stage, hat: str) -> Turned:
         if hat == "builder" and "`LOOP_COMPLETE` counts only from" not in world.page:
             return Turned((("LOOP_COMPLETE", ""),))

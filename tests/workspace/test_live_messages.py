@@ -117,7 +117,7 @@ def test_another_engine_knows_which_messages_were_received(tmp_path: Path) -> No
     asyncio.run(main())
 
 
-def test_an_agent_that_was_taken_over_receives_messages(tmp_path: Path) -> None:
+def test_adopted_agent_receives_messages(tmp_path: Path) -> None:
     steps = (
         "write: {path: here, content: x}",
         "listen: {seconds: 300}",

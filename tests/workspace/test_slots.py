@@ -207,7 +207,7 @@ def test_the_file_is_whole_at_every_moment(
     assert json.loads(place.read_bytes()) == {}
 
 
-def test_what_is_no_file_is_refused_by_name(run: Callable[..., Slots], place: Path, tmp_path: Path) -> None:
+def test_path_that_is_not_a_file_is_refused_by_name(run: Callable[..., Slots], place: Path, tmp_path: Path) -> None:
     place.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StateError, match="not a regular file"):
         run("a").take("1", "x")

@@ -22,7 +22,7 @@ def test_the_first_events_of_a_too_large_file_count_and_the_cut_is_reported(tmp_
     assert any("the file is too large" in told for told in taken.refused)
 
 
-def test_what_is_not_taken_is_named(tmp_path: Path) -> None:
+def test_ignored_documents_are_named(tmp_path: Path) -> None:
     outbox = tmp_path / "outbox"
     (outbox / "tasks").mkdir(parents=True)
     for number in range(700):

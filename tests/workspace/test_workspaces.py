@@ -253,7 +253,7 @@ class TestWorktreeSetup:
         assert (repo / "node_modules/m/index.js").exists()
         assert (repo / "cache/of/mine/x").exists()
 
-    def test_half_a_copy_is_never_taken_for_the_whole(self, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_incomplete_copy_is_never_used_as_complete(self, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write(repo, {"data/1": "1", "data/2": "2"})
         run = begin(repo, trees=TreeSettings(copy=("data",)))
         copied: list[Path] = []

@@ -278,7 +278,7 @@ class TestDecisions:
 
 
 class TestEvents:
-    def test_whole_lines_are_taken_and_the_last_part_is_left(self) -> None:
+    def test_complete_lines_are_read_and_the_last_part_stays(self) -> None:
         data = (
             render_event("a.b", {"x": 1}, "t", wave_id="w")
             + b"nonsense\n"

@@ -27,7 +27,7 @@ class TestMerging:
         assert merge_knowledge({"a.md": old}, {"a.md": new}) == KnowledgeMerge({}, {"a.md": "skipped"})
         assert merge_knowledge({"a.md": new}, {"a.md": new}) == KnowledgeMerge({}, {"a.md": "skipped"})
 
-    def test_what_cannot_be_told_is_named_and_nothing_is_lost(self) -> None:
+    def test_unsendable_notification_is_named_and_nothing_is_lost(self) -> None:
         found = merge_knowledge({"a.md": page("", "A", "B")}, {"a.md": page(OLD, "A")})
         assert (found.files, found.done) == ({}, {"a.md": "skipped"})
         assert found.conflicts == ("a.md: both differ, and Ralph cannot tell which is newer; the old one was kept",)

@@ -70,7 +70,7 @@ class TestSections:
     @pytest.mark.parametrize(
         "text", ["---\n\n# A rule, and a heading\ntext\n---\n", "---\nid: a\n", "", "---", "x\n---\na: 1\n---\n"]
     )
-    def test_a_rule_is_no_front_matter(self, text: str) -> None:
+    def test_horizontal_rule_is_not_front_matter(self, text: str) -> None:
         page = Page(text)
         assert (page.front, page.body) == ("", 0)
 

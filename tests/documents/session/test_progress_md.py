@@ -112,7 +112,7 @@ class TestReading:
         assert (items["task-2"].attempt, items["task-2"].iteration, items["docs_2.1"].attempt) == (2, 2, None)
         assert (items["plan-init"].is_planning, items["task-1"].is_planning) == (True, False)
 
-    def test_faults_are_told_with_their_line(self) -> None:
+    def test_faults_name_their_line(self) -> None:
         assert find_progress_problems(REAL) == ["line 22: task-9 has the marker [?], which is not a marker"]
         assert find_progress_problems("") == [
             "line 1: the heading `# Progress` is missing",

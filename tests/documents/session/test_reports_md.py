@@ -74,7 +74,7 @@ class TestNames:
             ("task-1.1-report.md", None),
         ],
     )
-    def test_a_name_tells_the_attempt(self, name: str, attempt: int | None) -> None:
+    def test_report_name_contains_the_attempt(self, name: str, attempt: int | None) -> None:
         assert attempt_of(name, "task-1") == attempt
 
 
@@ -87,7 +87,7 @@ class TestReading:
         )
         assert parse_report("\ufeff" + REAL.replace("\n", "\r\n").rstrip()) == report
 
-    def test_a_stub_is_no_review(self) -> None:
+    def test_stub_is_not_a_review(self) -> None:
         report = parse_report(REAL[: REAL.index("---\n## PART 2: REVIEW REPORT\n*(Appended")])
         assert report.verdict is None
 
@@ -135,12 +135,12 @@ class TestWriting:
         assert parse_report(bad).verdict == "Failed"
         assert parse_report(bad).part1 == parse_report(text).part1
 
-    def test_a_whole_report_of_the_executor_is_taken_for_its_first_part(self) -> None:
+    def test_complete_report_of_the_executor_becomes_its_first_part(self) -> None:
         assert parse_report(compose_report("task-2", 1, 2, AT, REAL)).part1 == parse_report(REAL).part1
         assert parse_report(compose_report("task-2", 1, 2, AT, "# Task Report: task-2\n\nmine")).part1 == "mine"
         assert "left no report" in compose_report("task-2", 1, 2, AT, " \n")
 
-    def test_nobody_reviews_their_own_work(self) -> None:
+    def test_no_hat_reviews_its_own_work(self) -> None:
         text = compose_report(
             "task-1", 1, 1, AT, "done\n\n## PART 2: REVIEW REPORT\n**Status**: Qualified\n\n```\nnever closed"
         )

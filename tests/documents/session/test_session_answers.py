@@ -40,7 +40,7 @@ def faults(schema: str, documents: dict[str, str], inbox: dict[str, str] | None 
     return list(answers.FAULTS[schema]({**DONE, **answer}, documents, inbox or {}))
 
 
-def test_tasks_in_a_valid_order_are_taken() -> None:
+def test_tasks_in_a_valid_order_are_accepted() -> None:
     handed = task("task-1") | task("task-2", "depends_on: [task-1]") | task("task-3", "depends_on: [task-0]", "- None")
     assert faults("session.planner.TASK_BREAKDOWN", handed, task("task-0", "Dependencies: None")) == []
 
@@ -99,7 +99,7 @@ def test_open_fence_is_named_with_the_faults_that_it_hides(mark: str, what: str)
     assert found[2:] == ["task-1 depends on task-9, which does not exist"]
 
 
-def test_open_fence_that_hides_nothing_is_no_fault() -> None:
+def test_open_fence_that_hides_nothing_is_not_a_fault() -> None:
     [(name, text)] = task("task-1").items()
     assert faults("session.planner.TASK_BREAKDOWN", {name: f"{text}\n## Notes\n```\nx = 1\n"}) == []
 

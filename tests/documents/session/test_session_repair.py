@@ -61,7 +61,7 @@ class TestStates:
             ({"task_1": "x"}, True, "COMPLETE"),
         ],
     )
-    def test_the_markers_tell_the_state(self, markers: dict[str, str], reviewed: bool, state: str) -> None:
+    def test_state_follows_from_the_markers(self, markers: dict[str, str], reviewed: bool, state: str) -> None:
         assert inferred_state(marked(**markers), reviewed=reviewed) == state
 
 
@@ -152,11 +152,11 @@ class TestRepair:
         assert metadata.parse_metadata(text) == known(found)
         assert found.done == ("metadata.yaml: rebuilt from the files, in iteration 1 and state BATCHING",)
 
-    def test_one_that_is_no_yaml_is_written_anew(self) -> None:
+    def test_file_that_is_not_yaml_is_written_again(self) -> None:
         files = session() | {LAYOUT.metadata: "a: ["}
         assert metadata.find_metadata_problems(repair(LAYOUT, files, AT).documents[LAYOUT.metadata]) == []
 
-    def test_a_later_iteration_is_told_by_the_files(self) -> None:
+    def test_later_iteration_is_recognized_by_its_files(self) -> None:
         files = session()
         del files[LAYOUT.metadata]
         files[LAYOUT.iteration_metadata(2)] = f"iteration: 2\nversion: 1\nstarted_at: {AT}\n"
@@ -168,7 +168,7 @@ class TestRepair:
         files[LAYOUT.iteration_metadata(3)] = "x: 1\n"
         assert list(known(repair(LAYOUT, files, AT)).processed) == ["20260211-101500"]
 
-    def test_an_end_is_told_by_markers_and_review(self) -> None:
+    def test_end_follows_from_markers_and_review(self) -> None:
         files = session()
         del files[LAYOUT.metadata]
         files[LAYOUT.progress(1)] = files[LAYOUT.progress(1)].replace(

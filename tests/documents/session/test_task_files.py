@@ -109,7 +109,7 @@ class TestTasks:
         assert (task.id, task.title, task.criteria) == ("task-7", "Write the docs", ("they exist",))
         assert (iteration_of("---\niteration: 3\n---\n"), iteration_of("x")) == (3, 1)
 
-    def test_faults_are_told_with_their_line(self) -> None:
+    def test_faults_name_their_line(self) -> None:
         bad = (
             SEED.replace("type: Sequ", "type: Odd")
             .replace("iteration: 1", "iteration: x")
@@ -254,7 +254,7 @@ class TestLayout:
         assert layout.report(2, "task-1", 3) == f"{at}/iterations/2/reports/task-1-report-r3.md"
         assert layout.questions(2, "risks") == f"{at}/iterations/2/questions/risks.md"
 
-    def test_the_layout_is_told_by_the_files(self) -> None:
+    def test_layout_is_recognized_by_the_files(self) -> None:
         at = ".ralph-sessions/260210-163900"
         flat = [f"{at}/iterations/1/metadata.yaml", f"{at}/iterations/1/review.md", f"{at}/tasks/task-1.md"]
         assert not Layout.of("260210-163900", flat).nested
@@ -316,7 +316,7 @@ class TestMoments:
             ("20260210-163900+0700", "2026-02-10T09:39:00Z"),
         ],
     )
-    def test_every_way_to_tell_one_is_understood(self, text: str, utc: str) -> None:
+    def test_every_way_to_report_one_is_understood(self, text: str, utc: str) -> None:
         at = parse_timestamp(text)
         assert at is not None
         assert render_timestamp(at.astimezone(UTC)) == utc

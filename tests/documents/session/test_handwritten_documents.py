@@ -179,7 +179,7 @@ class TestQuestions:
 
 
 class TestFeedback:
-    def test_the_hash_tells_changes_and_not_line_ends(self) -> None:
+    def test_hash_differs_for_changes_but_not_for_line_endings(self) -> None:
         assert hash_feedback("\ufeffa\r\nb\r\n") == hash_feedback("a\nb")
         assert hash_feedback("a") != hash_feedback("b")
         assert len(hash_feedback("\ud800")) == 64

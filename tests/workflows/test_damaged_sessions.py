@@ -1,4 +1,4 @@
-"""Sessions on disk that somebody spoilt, contradicted or attacked: mended and taken up, or refused by name; nothing is lost."""
+"""Damaged, contradictory or hostile sessions on disk: repaired and continued, or refused by name. Nothing is lost."""
 
 import os
 import random
@@ -43,7 +43,7 @@ def half_done(seed: int) -> dict[str, str]:
     return dict(driver.documents)
 
 
-def spoilt(texts: dict[str, str], chance: random.Random) -> dict[str, str]:
+def damage(texts: dict[str, str], chance: random.Random) -> dict[str, str]:
     """The same with a few things wrong with it."""
     texts = dict(texts)
     for _ in range(chance.randint(1, 4)):
@@ -95,7 +95,7 @@ def taken_up(root: Path) -> SessionState:
 @pytest.mark.parametrize("seed", seeds(400, 25))
 def test_damaged_sessions_are_repaired_or_refused_and_nothing_is_lost(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
-    texts = spoilt(half_done(seed), chance)
+    texts = damage(half_done(seed), chance)
     lay(tmp_path, texts)
     try:
         state = taken_up(tmp_path)
@@ -114,7 +114,7 @@ def test_damaged_sessions_are_repaired_or_refused_and_nothing_is_lost(tmp_path: 
 @pytest.mark.parametrize("seed", seeds(60, 5))
 def test_a_repaired_session_continues_to_its_end(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed + 1000)
-    lay(tmp_path, spoilt(half_done(seed), chance))
+    lay(tmp_path, damage(half_done(seed), chance))
     try:
         state = taken_up(tmp_path)
     except RalphError:
