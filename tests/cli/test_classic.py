@@ -74,8 +74,12 @@ def test_update_adds_tasks_and_retries_failed_ones(project: Project) -> None:  #
     assert (told["status"], told["current_state"]) == ("blocked", "EXECUTING")
     assert "- [F] task-1 (Failed, Attempt 3 failed: " in (home(project) / "progress.md").read_text()
     script(project)
+    assert f"ralph session feedback {told['session_id']}" in project.ralph("status").out
     given = project.ralph("session", "update", told["session_id"], "and a fourth file")
     assert (given.code, "plan.update1.md" in given.out) == (0, True), given.said
+    for words in ((), (told["session_id"],)):
+        status = project.ralph("status", *words).out
+        assert f"ralph session resume {told['session_id']}" in status and "session feedback" not in status, status
     done = project.ralph("session", "resume")
     assert done.code == 0, done.said
     assert (home(project) / "tasks.task-1-report-r4.md").exists()

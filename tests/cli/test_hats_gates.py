@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from test_hats import events
-from test_loop import Done, Project, project  # noqa: F401 - the fixture
+from test_loop import Done, Project, eventually, project  # noqa: F401 - the fixture
 
 SEED = Path(__file__).with_name("presets") / "seed-code-assist.yml"
 HONEST = {
@@ -148,3 +148,45 @@ def test_prompt_of_a_reviewing_hat_shows_changes_since_its_last_turn(project: Pr
     builder_again = project.ralph("prompt", "--turn", "4", "--json").json["prompt"]
     assert "Nobody else has changed a file since then." in builder_again
     assert "<changes-so-far>" in first and "<since-your-last-turn>" not in first
+
+
+def test_refused_event_as_the_last_command_of_a_script_is_sent_back(project: Project) -> None:  # noqa: F811
+    first = 'touch .git/tried; exec "$RALPH_BIN" emit review.passed mine'
+    done = run_seed(project, builder=f"[ -e .git/tried ] && {{ {HONEST['builder']}; }} || {{ {first}; }}")
+    assert done.code == 0, done.said
+    assert turns(project) == ["planner", "builder", "builder", "critic", "finalizer"]
+    ended = [entry for entry in project.journal("turn.ended") if entry["role"] == "builder"]
+    assert [(one["result"]["end"], one["result"]["code"]) for one in ended] == [("finished", 2), ("finished", 0)]
+    assert not any(one.get("retry_at") for one in ended), "no wait, and no failure that counts"
+    prompt = (project.turn(3) / "prompt.md").read_text()
+    assert "`review.passed` counts only from critic" in prompt
+
+
+def test_script_that_fails_after_a_refused_event_has_failed(project: Project) -> None:  # noqa: F811
+    first = 'touch .git/tried; "$RALPH_BIN" emit review.passed mine; exit 1'
+    done = run_seed(project, builder=f"[ -e .git/tried ] && {{ {HONEST['builder']}; }} || {{ {first}; }}")
+    assert done.code == 0, done.said
+    ended = [entry for entry in project.journal("turn.ended") if entry["role"] == "builder"]
+    assert [one["result"]["end"] for one in ended] == ["failed", "finished"]
+
+
+def test_steer_to_ralph_is_for_the_coordinator_alone(project: Project) -> None:  # noqa: F811
+    gate = project.home / "gate"
+    waits = f"while [ ! -e {gate} ]; do sleep 0.05; done; "
+    builder = f"{waits}{HONEST['builder']}"
+    cases = "".join(f"{hat}) {script} ;;\n" for hat, script in {**HONEST, "builder": builder}.items())
+    said_by_ralph = "ralph) emit human.guidance.ack; emit LOOP_COMPLETE done;;\n"
+    agent = project.agent(f"{EMIT}case $RALPH_HAT in\n{said_by_ralph}{cases}esac\ntrue")
+    words = ("run", "-c", str(SEED), "-p", "Build it", "--agent-command", agent, "--yes", "--max-iterations", "8")
+    engine = project.start(*words)
+    eventually(lambda: "builder" in turns(project))
+    sent = project.ralph("steer", "Be brief", "--to", "ralph")
+    assert (sent.code, "Sent STEER for ralph to run" in sent.out) == (0, True), sent.said
+    eventually(lambda: project.journal("signal.accepted"))
+    gate.touch()
+    out, _ = engine.communicate(timeout=300)
+    prompts = {entry["role"]: (project.turn(entry["turn"]) / "prompt.md") for entry in project.journal("turn.started")}
+    got = {role for role, path in prompts.items() if "Be brief" in path.read_text()}
+    assert got == {"ralph"}, out
+    [row] = project.ralph("signals", "--json").json["signals"]
+    assert row["target"] == "ralph" and {one["role"] for one in row["receipts"]} == {"ralph"}

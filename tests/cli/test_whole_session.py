@@ -44,6 +44,11 @@ def test_a_session_from_the_request_to_the_branch_of_the_user(project: Project) 
     ]
     [run] = re.findall(r" diff (\S+)` shows what the session has changed so far", review)
     assert "d.txt" in project.ralph("diff", run).out, "the command that the reviewer of the session gets"
+    turns = {entry["key"]: str(entry["turn"]) for entry in project.journal("turn.started")}
+    rejected = project.ralph("diff", run, turns["execute:task-1-1"])
+    assert (rejected.code, "+++ b/a.txt" in rejected.out, "b.txt" in rejected.out) == (0, True, False), rejected.said
+    idle = project.ralph("diff", run, turns["plan:plan-init@1"])
+    assert (idle.code, f"{turns['execute:task-1-1']} (execute:task-1-1)" in idle.err) == (2, True), idle.said
     (project.root / "mine.txt").write_text("mine\n")
     for words in (("abort", "--revert", "--yes"), ("undo",), ("restore", "base")):
         refused = project.ralph(*words)

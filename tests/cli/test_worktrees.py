@@ -227,6 +227,24 @@ class TestWorktreeSetup:
         assert "exit code 7" in done.err and "no network" in done.err
         assert project.journal("turn.started") == []
 
+    def test_setup_command_that_fails_for_a_session_is_tried_twice_without_a_wait(self, project: Project) -> None:  # noqa: F811
+        tried = project.home / "tried"
+        fixed = project.home / "fixed"
+        setup = f"test -e {fixed} && exit; echo >> {tried}; echo no network >&2; exit 7"
+        (project.root / "ralph.yml").write_text(f"workspace:\n  setup: ['{setup}']\n")
+        agent = project.agent("echo started")
+        done = project.ralph("session", "new", "Build it", "--agent-command", agent, "--yes")
+        assert (done.code, done.out.count("no network") > 0) == (9, True), done.said
+        assert "until it passes, then resume; if the command is wrong, correct `workspace.setup`" in done.out
+        assert ": blocked" in done.out
+        assert len(tried.read_text()) == 2
+        first, second = (entry["result"] for entry in project.journal("turn.ended"))
+        assert second["started_at"] - first["ended_at"] < 30, "a broken command is no outage"
+        assert not list(project.run.glob("turns/*/stdout")), "no agent was paid"
+        fixed.touch()
+        again = project.ralph("session", "resume", "--yes")
+        assert list(project.run.glob("turns/*/stdout")), again.said
+
 
 class TestWorktrees:
     def test_list_and_prune(self, project: Project) -> None:  # noqa: F811

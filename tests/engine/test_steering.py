@@ -77,12 +77,13 @@ class TestWhileATurnRuns:
         assert len(sim.processes) == 3
         assert any("was already continued 2 times" in entry.text for entry in sim.entries(Notice))
 
-    def test_information_never_restarts_anything(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("kind", [INFO, SignalType.RESUME])
+    def test_information_and_resume_never_restart_anything(self, tmp_path: Path, kind: SignalType) -> None:
         sim = Simulation(tmp_path, [Play(seconds=100.0), Play(works)])
-        steer_at(sim, 50.0, "the target is Azure", INFO, now=True)
+        steer_at(sim, 50.0, "the target is Azure", kind, now=True)
         assert sim.run().outcome is Outcome.SUCCESS
         assert [entry.result.end for entry in sim.entries(TurnEnded)] == [TurnEnd.FINISHED] * 2
-        assert told("INFO", "the target is Azure", words(sim)[1])
+        assert told(kind, "the target is Azure", words(sim)[1])
 
     def test_now_interrupts_the_turn_and_continues_with_the_same_conversation(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(seconds=1000.0, session="s1", hears=True), Play(works)])

@@ -78,7 +78,7 @@ def diff_run(
     """Compare the state before a run, or before one of its turns, with the state after it."""
     record = run.record()
     if record.on_branch:
-        old, new = _on_branch(project, record, turn)
+        old, new = _on_branch(project, record) if turn is None else _find_turn_on_branch(project, run, turn)
         return Diff(old, new, format_diff(Git(project.root), old, new, stat=stat, color=color))
     _, commit = _find_merge_of(run, turn)
     if commit:
@@ -262,14 +262,40 @@ def _choices(iterations: dict[int, str]) -> str:
     return f"choose from {earlier}{listed}, or `base` for the files before the run"
 
 
-def _on_branch(project: Project, record: RunRecord, turn: int | None) -> tuple[str, str]:
+def _on_branch(project: Project, record: RunRecord) -> tuple[str, str]:
     """The first and the last commit of the branch of a run whose tasks have worktrees of their own."""
     tip = Git(project.root).resolve_commit(HEADS + record.branch)
-    if turn is not None or not tip:
-        what = "its tasks have their own worktrees" if tip else f"the branch {record.branch} is gone"
-        todo = f"`git log --stat {record.branch if tip else 'HEAD'}` shows what was merged of it"
-        raise UsageError(f"run {record.id}: {what}", todo=todo)
+    if not tip:
+        todo = "`git log --stat HEAD` shows what was merged of it"
+        raise UsageError(f"run {record.id}: the branch {record.branch} is gone", todo=todo)
     return record.base, tip
+
+
+def _find_turn_on_branch(project: Project, run: RunDir, turn: int) -> tuple[str, str]:
+    """The snapshots before and after a turn that worked in the worktree of its task, merged or not."""
+    taken = _list_changes_by_turn(run)
+    if turn not in taken:
+        listed = ", ".join(f"{number} ({key})" for number, (key, _) in list(taken.items())[-LISTED:])
+        raise UsageError(f"turn {turn} of run {run.id} changed nothing", todo=f"these turns did: {listed or 'none'}")
+    _, snapshot = taken[turn]
+    git = Git(project.root)
+    before = git.resolve_commit(f"{snapshot}~")
+    if not before:
+        record = run.record()
+        what = f"the snapshot of turn {turn} of run {run.id} is gone"
+        raise UsageError(what, todo=f"`git log -p {record.branch}` shows what was merged of it")
+    return before, snapshot
+
+
+def _list_changes_by_turn(run: RunDir) -> dict[int, tuple[str, str]]:
+    """The work and the snapshot of each turn that changed files, as the journal has it."""
+    found: dict[int, tuple[str, str]] = {}
+    for _, line in read_raw(run.path / "journal.jsonl"):
+        result = line.get("result") if line.get("type") == "turn.ended" else None
+        change = result.get("change") if isinstance(result, dict) else None
+        if isinstance(change, dict) and change.get("files") and isinstance(line.get("turn"), int):
+            found[line["turn"]] = (str(line.get("key")), str(change.get("snapshot")))
+    return found
 
 
 def _find_merge_of(run: RunDir, turn: int | None) -> tuple[str, str]:

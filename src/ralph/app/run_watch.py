@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ralph.app.runs import find_still_missing
+from ralph.app.runs import find_feedback_time, find_still_missing, list_feedback
 from ralph.core.codec import from_plain, to_plain
 from ralph.core.entries import Record
 from ralph.core.errors import RalphError, StateError
@@ -171,12 +171,14 @@ class RunWatch:
 
     def _look(self, *, is_alive: bool) -> Present:
         waiting = tuple(map(_show_waiting, self.run.mailbox.list_waiting()))
+        is_session = self._facts.workflow in SESSIONS
         return Present(
             now=time.time(),
             alive=is_alive,
             doubt=self._reader.doubt or self.run.find_record_doubt(),
             waiting=waiting,
             comments=self._find_comments(waiting),
+            feedback_at=find_feedback_time(self.project, self.run) if is_session else 0.0,
             hats=self._hats,
             missing=self._find_missing(is_alive=is_alive),
             progress=self._read_progress() if is_alive else {},
@@ -297,9 +299,8 @@ class ChangeWaiter:
 
 def _read_feedback(project: Project, run: RunDir) -> list[tuple[str, str, float]]:
     """The files of feedback to a session: path, text and time of each, the oldest first."""
-    home = project.root / ".ralph-sessions" / run.id
     found = []
-    for path in (*home.glob("iterations/*/feedbacks/*/feedbacks.md"), *home.glob("plan.update*.md")):
+    for path in list_feedback(project, run):
         with contextlib.suppress(OSError, StateError):
             text = to_text(read_limited(path))
             found.append((path.relative_to(project.root).as_posix(), text, path.stat().st_mtime))

@@ -3,6 +3,7 @@
 Git is imported by the functions that use it, because `ralph status` and `ralph steer` have to start fast.
 """
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass
@@ -26,6 +27,21 @@ def refuse_inside_a_turn(
         raise UsageError(what, where=f"RALPH_TURN={turn}", todo=todo)
     if place := find_surrounding_turn():
         raise UsageError(what, where=place, todo=todo)
+
+
+def list_feedback(project: Project, run: RunDir) -> list[Path]:
+    """The files with the user's feedback to a session, in any order."""
+    home = project.root / ".ralph-sessions" / run.id
+    return [*home.glob("iterations/*/feedbacks/*/feedbacks.md"), *home.glob("plan.update*.md")]
+
+
+def find_feedback_time(project: Project, run: RunDir) -> float:
+    """When the user last gave feedback to a session; 0 if there is none."""
+    latest = 0.0
+    for path in list_feedback(project, run):
+        with contextlib.suppress(OSError):
+            latest = max(latest, path.stat().st_mtime)
+    return latest
 
 
 def latest_run(project: Project, wanted: str | None) -> RunDir:

@@ -8,13 +8,11 @@ from ralph.app.runs import latest_run, live_run, refuse_inside_a_turn
 from ralph.app.views import open_view
 from ralph.app.workflows import roles_of
 from ralph.core.errors import UsageError
-from ralph.core.signals import Question, Signal, SignalType, is_known, normalize_target
+from ralph.core.signals import INTERRUPTING, Question, Signal, SignalType, choose_target, is_known, normalize_target
 from ralph.engine.ports import Observer
 from ralph.store.journal import timestamp
 from ralph.store.runs import Project, RunDir
 from ralph.view.model import CommentView, ReceiptView, SignalView
-
-_INTERRUPTS = (SignalType.STEER, SignalType.PAUSE)
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ def send_signal(project: Project, signal: Signal, role: str, wanted: str | None)
     kind = signal.type.lower()
     if signal.type in (SignalType.STEER, SignalType.INFO) and not signal.message.strip():
         raise UsageError("the message is empty", todo=f'write it in quotes: ralph signal {kind} "..."')
-    if signal.now and signal.type not in _INTERRUPTS:
+    if signal.now and signal.type not in INTERRUPTING:
         raise UsageError(f"--now does not work with {kind}", todo="omit it; it is for steer and pause")
     if signal.items and signal.type is not SignalType.APPROVE:
         raise UsageError(f"--item does not work with {kind}", todo="omit it; it is for approve")
@@ -61,8 +59,9 @@ def _find_run_to_signal(project: Project, wanted: str | None) -> RunDir:
 
 def _address_signal(signal: Signal, role: str, run: RunDir) -> Signal:
     """The signal with its normalized target; a role that the workflow does not have is refused."""
-    record, target = run.record(), normalize_target(role)
+    record = run.record()
     known = roles_of(record)
+    target = choose_target(normalize_target(role), known)
     if not is_known(target, known):
         kind = "run of hats" if record.hats else record.workflow.replace("classic", "classic session")
         raise UsageError(f"a {kind} has no role {role!r}", todo=f"it has {', '.join(known)}")

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ralph.app.runs import find_feedback_time
 from ralph.core.codec import from_plain, to_plain
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.limits import Spent
@@ -15,6 +16,7 @@ from ralph.core.outcomes import Outcome
 from ralph.store.runs import Project, RunDir
 from ralph.store.view_cache import RowCache, stamp_of
 from ralph.view.rows import FORM, GROUPS, RunRow, Tier, order_key
+from ralph.view.work import SESSIONS
 
 if TYPE_CHECKING:
     from ralph.app.run_watch import Update
@@ -112,7 +114,8 @@ def remember_row(project: Project, run: RunDir) -> None:
 def _read_row(project: Project, run: RunDir, cache: RowCache) -> Mapping[str, Any]:
     cached = cache.get(run.path)
     # The user may have restored what was missing, which changes no file of the run.
-    if cached and not cached.get("missing") and (cached["state"] in _OVER or not run.alive):
+    is_current = cached and not cached.get("missing") and not _has_new_feedback(project, run, cached)
+    if cached and is_current and (cached["state"] in _OVER or not run.alive):
         return cached
     from ralph.view.attention import row_of
 
@@ -123,9 +126,14 @@ def _read_row(project: Project, run: RunDir, cache: RowCache) -> Mapping[str, An
         unreadable: dict[str, Any] = to_plain(_unreadable_row(project, run, str(error)))
         return unreadable
     row: dict[str, Any] = to_plain(row_of(view))
-    if not view.alive:
+    if not view.alive and not view.has_feedback:
         cache.put(run.path, stamp, row)
     return row
+
+
+def _has_new_feedback(project: Project, run: RunDir, row: Mapping[str, Any]) -> bool:
+    """Whether the user gave feedback to a session since its row was made. That changes no file of the run."""
+    return row["workflow"] in SESSIONS and find_feedback_time(project, run) > row["at"]
 
 
 def _decode(row: Mapping[str, Any]) -> RunRow:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ralph.core.errors import StateError
 from ralph.core.limits import Limits
-from ralph.documents.hats.definition import HatsSettings
+from ralph.documents.hats.definition import COORDINATOR, HatsSettings
 from ralph.documents.run_record import RunRecord
 from ralph.engine.ports import Observer, Workflow
 from ralph.store import settings
@@ -107,4 +107,4 @@ ROLES = {
 def roles_of(record: RunRecord) -> tuple[str, ...]:
     """The roles that the turns of a run have."""
     hats = record.hats
-    return (*(hat.id for hat in hats.hats), "resolver") if hats else ROLES.get(record.workflow, ())
+    return (*(hat.id for hat in hats.hats), COORDINATOR, "resolver") if hats else ROLES.get(record.workflow, ())

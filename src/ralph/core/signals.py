@@ -41,12 +41,16 @@ RESUMED = "resumed."
 """How the names of signals begin that a resumed run gives itself, to end a pause."""
 ASKED_FOR = frozenset((SignalType.APPROVE, SignalType.SKIP))
 """Types that wait in the mailbox until the work asks for them."""
+INTERRUPTING = (SignalType.STEER, SignalType.PAUSE)
+"""Types that interrupt a running turn if the user wants that (`now`)."""
 _MESSAGE_TYPES = frozenset((SignalType.STEER, SignalType.INFO, SignalType.PAUSE, SignalType.RESUME))
 """Types whose message agents receive."""
 _GUIDANCE_TYPES = frozenset((SignalType.STEER, SignalType.RESUME))
 """Types whose message holds for the whole run."""
-_EVERYBODY = frozenset(("", "all", "everyone", "orchestrator", "ralph", "engine", "v2"))
+_EVERYBODY = frozenset(("", "all", "everyone", "orchestrator", "engine", "v2"))
 """The target of a signal to every role or to the engine."""
+_RALPH = "ralph"
+"""The coordinator in a run of hats. In any other workflow it is the engine, so every role is meant."""
 _ACTORS = frozenset(("actor", "executor"))
 """Targets that mean the role that does the work, in every workflow."""
 
@@ -68,7 +72,7 @@ class Signal:
     items: tuple[str, ...] = ()
     """What exactly is approved; empty for all of it."""
     now: bool = False
-    """Whether a running turn is interrupted, so that the agent gets the message at once."""
+    """Whether a running turn is interrupted, so that the agent gets the message at once. Only `INTERRUPTING` types do that."""
     assigned_id: str = field(default="", metadata=former_name("key"))
     """The id in the journal, if the name of the file is not unique or is too long."""
     by: str = ""
@@ -123,10 +127,18 @@ class Stage:
 
 
 def normalize_target(target: str) -> str:
-    """The role that a target names: `Ralph-v2-Executor`, `Executor` and `executor` are one; empty for all."""
+    """The role that a target names: `Ralph-v2-Executor`, `Executor` and `executor` are one; empty for all.
+
+    What `ralph` means depends on the workflow (`choose_target`).
+    """
     name = re.sub(r"[-_\s]+", "-", target.strip().lower())
     name = re.sub(r"^ralph-(v\d+-)?", "", name)
     return "" if name in _EVERYBODY else name
+
+
+def choose_target(target: str, roles: Sequence[str]) -> str:
+    """The role that a normalized target means in a run with these roles; empty for all."""
+    return "" if target == _RALPH and _RALPH not in roles else target
 
 
 def is_meant(target: str, role: str, *, is_actor: bool) -> bool:

@@ -227,6 +227,8 @@ class TurnResult:
     """What the user should know about how it went, in sentences."""
     quota: Quota | None = None
     """How much of the agent's subscription is used, if its provider reported it."""
+    lacks_worktree: bool = False
+    """Whether no agent was started, because its new worktree could not be set up."""
 
     @property
     def seconds(self) -> float:

@@ -9,7 +9,16 @@ from dataclasses import replace
 from ralph.core.entries import Entry, Notice, Record, SignalReceived, SignalRefused
 from ralph.core.events import Event, SignalAccepted, TurnEnded, TurnStarted
 from ralph.core.outcomes import Outcome
-from ralph.core.signals import ASKED_FOR, InvalidSignalFile, Signal, SignalType, Stage, is_known
+from ralph.core.signals import (
+    ASKED_FOR,
+    INTERRUPTING,
+    InvalidSignalFile,
+    Signal,
+    SignalType,
+    Stage,
+    choose_target,
+    is_known,
+)
 from ralph.core.turns import Turn
 from ralph.documents.guidance import render_message, render_pause
 from ralph.engine.jobs import Jobs
@@ -46,10 +55,12 @@ class SignalDelivery:
     async def process_mailbox(self, stage: Callable[[], Stage]) -> list[Signal]:
         """Take the signals that can be taken now, and archive those that are finished."""
         taken: list[Signal] = []
-        for found in self._ports.mailbox.read_pending():
-            if isinstance(found, InvalidSignalFile):
-                self._journal(SignalRefused(found.name, found.reason))
-            elif (found.name, found.stamp) in self._ledger.signals.ids:
+        for one in self._ports.mailbox.read_pending():
+            if isinstance(one, InvalidSignalFile):
+                self._journal(SignalRefused(one.name, one.reason))
+                continue
+            found = replace(one, target=choose_target(one.target, self._ledger.signals.roles))
+            if (found.name, found.stamp) in self._ledger.signals.ids:
                 self._archive(found)
             elif reason := self._reason_to_refuse(found, stage):
                 self._journal(SignalRefused(found.name, reason, found.stamp))
@@ -96,7 +107,7 @@ class SignalDelivery:
 
     async def _send(self, turn: Turn, signal: Signal) -> None:
         """Bring a signal to a running turn: interrupt it if the user wants it now, else leave a message."""
-        if signal.now and signal.type is not SignalType.INFO:
+        if signal.now and signal.type in INTERRUPTING:
             await self._ports.turns.stop(turn, "steered")
             return
         is_pause = signal.type is SignalType.PAUSE

@@ -191,7 +191,7 @@ def unavailable_until(result: TurnResult, work: PendingWork, now: float) -> floa
             return result.resets_at
         case TurnEnd.LIMITED:
             return now + LIMIT_WAIT
-        case TurnEnd.UNAVAILABLE:
+        case TurnEnd.UNAVAILABLE if not result.lacks_worktree:
             return NEVER
         case _:
             return None
@@ -266,9 +266,10 @@ class TurnOutcome:
     @property
     def stop(self) -> Stop | None:
         """Why the run ends with this turn."""
-        if self.settles_work and self.result.end is TurnEnd.UNAVAILABLE:
-            return Stop(Outcome.AGENT_UNAVAILABLE, self.result.error)
-        return None
+        if not self.settles_work or self.result.end is not TurnEnd.UNAVAILABLE:
+            return None
+        outcome = Outcome.BLOCKED if self.result.lacks_worktree else Outcome.AGENT_UNAVAILABLE
+        return Stop(outcome, self.result.error)
 
     def completes_iteration(self, request: TurnRequest) -> bool:
         """Whether the turn completes an iteration. One whose agent could not even start does not."""
@@ -286,6 +287,8 @@ def decide_outcome(returned: ReturnedTurn, situation: Situation) -> TurnOutcome:
     if result.end is TurnEnd.STOPPED:
         return TurnOutcome(NextStep.LATER, result)
 
+    if result.lacks_worktree:
+        return _retry_setup(result, work, situation.now)
     outcome = _decide_next(returned, result, situation)
     if returned.missed_messages and outcome.result.end is TurnEnd.FINISHED:
         late = ", ".join(returned.missed_messages)
@@ -352,6 +355,13 @@ def _decide_next(returned: ReturnedTurn, result: TurnResult, situation: Situatio
         at, why = retry
         return TurnOutcome(NextStep.RETRY, result, now if is_rejected else at, why)
     return TurnOutcome(NextStep.SETTLED, _give_up_overloaded(result))
+
+
+def _retry_setup(result: TurnResult, work: PendingWork, now: float) -> TurnOutcome:
+    """Try once more, at once: waiting does not make a setup command better. After that, only the user can help."""
+    if work.attempt == 1:
+        return TurnOutcome(NextStep.RETRY, result, now, result.error)
+    return TurnOutcome(NextStep.SETTLED, replace(result, end=TurnEnd.UNAVAILABLE))
 
 
 def _give_up_overloaded(result: TurnResult) -> TurnResult:

@@ -5,6 +5,7 @@ import os
 from ralph.documents.agent.events import (
     PAYLOAD_LIMIT,
     PUBLISH_RULES_VARIABLE,
+    REFUSED_EVENTS,
     advise_instead,
     dump_json,
     find_publish_fault,
@@ -35,7 +36,21 @@ def _emit(args: "dict[str, Any]") -> int:
 
 
 def build_event_line(args: "dict[str, Any]", path: str, topic: str, payload: str, **more: object) -> bytes:
-    """Check an event for the file at `path`, and return its line. Raises an error if the event would not count."""
+    """Check an event for the file at `path`, and return its line. Raises an error if the event would not count.
+
+    The turn keeps a record of that: if the refused command was the last one of a script, the engine sends back the reason.
+    """
+    try:
+        return _check_event(args, path, topic, payload, **more)
+    except ToolError as error:
+        events_of_turn = os.environ.get("RALPH_EVENTS_FILE", "")
+        if events_of_turn and os.path.realpath(path) == os.path.realpath(events_of_turn):
+            refused = os.path.join(os.path.dirname(path), REFUSED_EVENTS)
+            files.append(refused, render_event("refused", error.what, files.now()))
+        raise
+
+
+def _check_event(args: "dict[str, Any]", path: str, topic: str, payload: str, **more: object) -> bytes:
     if fault := find_topic_fault(topic):
         raise ToolError(fault, "give the topic first, then the payload in quotes")
     if len(payload) > PAYLOAD_LIMIT:

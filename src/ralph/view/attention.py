@@ -59,6 +59,8 @@ class Present:
     """What the agents of running turns reported about their progress, by turn."""
     comments: tuple[CommentView, ...] = ()
     """The comments on lines of the diff."""
+    feedback_at: float = 0.0
+    """When the user last gave feedback to a session; 0 if there is none."""
 
 
 def assess(view: RunView, present: Present) -> RunView:
@@ -66,6 +68,7 @@ def assess(view: RunView, present: Present) -> RunView:
     # An engine that has recorded the end of the run only cleans up.
     is_alive = present.alive and view.ended is None
     view = replace(view, alive=is_alive, doubt=present.doubt, missing=present.missing)
+    view = replace(view, has_feedback=view.ended_at is not None and present.feedback_at > view.ended_at)
     view = replace(view, signals=(*view.signals, *_list_waiting(view, present.waiting)))
     view = replace(view, state=state_of(view, present.now), limits=_measure_limits(view, present.now))
     view = replace(view, needs=_list_needs(view, present.now), since=_since(view))
@@ -123,6 +126,8 @@ def tier_of(view: RunView, now: float) -> tuple[Tier, tuple[str, ...]]:
 def _tier_of_stopped(view: RunView) -> Tier:
     if view.ended is None:
         return Tier.FAILED if view.seq else Tier.WAITING
+    if view.has_feedback:
+        return Tier.ASKS
     outcome = view.ended.outcome
     if outcome is Outcome.PAUSED:
         return Tier.WAITING
@@ -266,6 +271,9 @@ def _needs_of_end(view: RunView, ended: RunEnded) -> list[Need]:
     run, at = view.run.id, view.ended_at or view.at
     outcome = ended.outcome
     more = option_to_go_on(ended.limits, ended.spent)
+    if view.has_feedback:
+        text = "You gave feedback. The session plans again with it when you resume it."
+        return [Need(NeedKind.RESUME, text, f"ralph session resume {run}", at)]
     if outcome in _ASKING:
         command = {
             Outcome.AWAITING_APPROVAL: f"ralph session approve {run}",

@@ -48,6 +48,8 @@ def _describe_running(view: RunView) -> str:
 def _describe_end(view: RunView) -> str:
     assert view.ended is not None
     outcome, reason = view.ended.outcome, view.ended.reason
+    if view.has_feedback:
+        return _join("continues with your feedback when you resume it", _progress(view))
     if outcome is Outcome.SUCCESS:
         after = f" after {count(view.spent.iterations, 'iteration')}" if view.spent.iterations else ""
         return f"{_what_is_done(view)}{after}"

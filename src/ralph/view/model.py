@@ -412,6 +412,8 @@ class RunView:
     """Whether an engine works on the run now."""
     doubt: str = ""
     """Why this user's Ralph may not have written the run; empty if it has."""
+    has_feedback: bool = False
+    """Whether the user gave feedback to a session since it ended, so that it continues when it is resumed."""
     state: str = "new"
     """`new`, `running`, `waiting`, `interrupted`, or the outcome."""
     attention: Tier = Tier.DONE

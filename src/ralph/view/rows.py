@@ -10,7 +10,7 @@ from typing import Any
 
 from ralph.core.limits import Spent
 
-FORM = "3"
+FORM = "4"
 """Changes with what a view or a row contains. Cached ones of another form are not used."""
 
 

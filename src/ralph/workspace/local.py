@@ -24,7 +24,7 @@ from ralph.core.ids import turn_name
 from ralph.core.prompt import PROGRAM, Place, Prompt, PromptPart, build_prompt, fill_parts, measure_parts
 from ralph.core.turns import OUTBOX, AgentEvent, Turn, TurnEnd, TurnResult
 from ralph.documents import answers
-from ralph.documents.agent.events import NO_PUBLISHING, PUBLISH_RULES_VARIABLE
+from ralph.documents.agent.events import NO_PUBLISHING, PUBLISH_RULES_VARIABLE, REFUSED_EVENTS, REFUSED_EXIT
 from ralph.documents.answers import build_repair_prompt, describe_earlier_turns, with_rejection
 from ralph.documents.guidance import POLL_FOR_MESSAGES
 from ralph.documents.hats.definition import COORDINATOR
@@ -135,6 +135,10 @@ class LocalTurns:
         handed, left = read_outbox(directory / "outbox", turn.request)
         answer, errors = self._read_answer(turn, directory, summary.text, handed)
         end = _classify_exit(agent, ended, summary, _read_end(directory / "stderr"))
+        refused = handed.pop(REFUSED_EVENTS, "")
+        if refused and end is TurnEnd.FAILED and ended.code == REFUSED_EXIT and not agent.announces_end:
+            # The last command of a script was a `ralph emit` that was refused. Its exit code is no failure of the agent.
+            end, handed[REFUSED_EVENTS] = TurnEnd.FINISHED, refused
         error = ""
         if end is not TurnEnd.FINISHED:
             error = _add_advice(self._describe_error(ended, summary, directory), end, agent)

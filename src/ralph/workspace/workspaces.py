@@ -112,7 +112,8 @@ class Workspaces:
         try:
             worktree = await self.open(name, turn.request)
         except SetupError as error:
-            return TurnResult(TurnEnd.FAILED, began, time.time(), error=str(error))
+            is_new = error.in_new_worktree
+            return TurnResult(TurnEnd.FAILED, began, time.time(), error=str(error), lacks_worktree=is_new)
         if ended := self._end_before_start(turn):
             return ended
         result = await worktree.turns.run(self._with_merge_documents(turn, worktree), watch)

@@ -37,6 +37,8 @@ class SetupError(RalphError):
     """A worktree could not be made ready."""
 
     outcome = Outcome.FAILED
+    in_new_worktree = True
+    """Whether no turn has worked in the worktree yet, so that the settings are at fault."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,14 @@ class WorktreeSetup:
         verdict = await runner.run(f"setup-{name.replace('/', '-')}", checks)
         if bad := next((result for result in verdict.results if not result.passed), None):
             last_line = (bad.output.strip().splitlines() or [""])[-1]
-            todo = f"try it in {tree.path}, then correct `workspace.setup` in ralph.yml"
-            raise SetupError(f"the setup command `{bad.command}` failed: {bad.reason}; {last_line[:300]}", todo=todo)
+            todo = (
+                f"try it in {tree.path} until it passes, then resume; if the command is wrong, correct `workspace.setup` in"
+                " ralph.yml and start a new run"
+            )
+            what = f"the setup command `{bad.command}` failed: {bad.reason}; {last_line[:300]}"
+            error = SetupError(what, todo=todo)
+            error.in_new_worktree = not since
+            raise error
         return head
 
 

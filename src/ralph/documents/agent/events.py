@@ -53,6 +53,18 @@ def render_event(topic: str, payload: object, ts: str, **more: object) -> bytes:
     return (dump_json({"topic": topic, "payload": payload, "ts": ts, **more}) + "\n").encode(errors="backslashreplace")
 
 
+REFUSED_EVENTS = "refused.jsonl"
+"""The file beside the events of a turn with those that `ralph emit` refused."""
+REFUSED_EXIT = 2
+"""The exit code of `ralph emit` for an event that it refuses."""
+
+
+def parse_refusals(text: str) -> list[str]:
+    """Why events of a turn were refused, each reason once."""
+    found, _, _ = parse_events(text.encode(errors="replace"))
+    return list(dict.fromkeys(one.text for one in found))
+
+
 def parse_events(data: bytes) -> tuple[list[EventLine], list[tuple[int, str, str]], int]:
     """The events of complete lines, the invalid lines (number, fault, text), and the number of bytes of complete lines.
 

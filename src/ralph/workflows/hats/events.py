@@ -4,7 +4,16 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from ralph.documents.agent.events import ACKNOWLEDGED, PAYLOAD_LIMIT, find_publish_fault, find_topic_fault, parse_events
+from ralph.core.turns import TurnResult
+from ralph.documents.agent.events import (
+    ACKNOWLEDGED,
+    PAYLOAD_LIMIT,
+    REFUSED_EVENTS,
+    find_publish_fault,
+    find_topic_fault,
+    parse_events,
+    parse_refusals,
+)
 from ralph.documents.hats.definition import HatsSettings
 
 EVENTS = "events.jsonl"
@@ -40,6 +49,14 @@ class TurnEvents:
     def published(self) -> bool:
         """Whether there is an event other than an acknowledgement."""
         return bool(self.events or self.completes or self.cancels)
+
+
+def read_turn_events(settings: HatsSettings, publisher: str, result: TurnResult) -> TurnEvents:
+    """The events of a turn. If it ended with an event that `ralph emit` refused, that event was refused like any other."""
+    found = read_events(settings, publisher, result.documents.get(EVENTS, ""), result.text)
+    if found.published:
+        return found
+    return replace(found, refused=(*found.refused, *parse_refusals(result.documents.get(REFUSED_EVENTS, ""))))
 
 
 def read_events(settings: HatsSettings, publisher: str, file: str, text: str) -> TurnEvents:

@@ -7,6 +7,7 @@ from ralph.core.checks import Check
 from ralph.core.outcomes import Outcome
 from ralph.core.text import count_are
 from ralph.core.turns import TurnRequest
+from ralph.documents.agent.events import REFUSED_EVENTS
 from ralph.documents.agent.tasks import FAILED, AgentTasks
 from ralph.documents.hats.definition import COORDINATOR, Hat, HatsSettings
 from ralph.workflows.hats.events import EVENTS, Gate, NewEvent, gate_reasons, update_gates
@@ -113,7 +114,7 @@ class HatsContext:
             wall=wall,
             retries=tries - 1,
             inbox=list_inbox(state),
-            outputs=(EVENTS,),
+            outputs=(EVENTS, REFUSED_EVENTS),
             accepts_failed_documents=True,
         )
 

@@ -36,7 +36,7 @@ from ralph.core.turns import TurnEnd
 from ralph.documents.agent.events import render_event
 from ralph.documents.agent.notes import parse_decisions, renumber_decisions
 from ralph.documents.hats.definition import COORDINATOR, USER, Hat, Topic, show_role
-from ralph.workflows.hats.events import EVENTS, Gate, NewEvent, TurnEvents, read_events, task_id
+from ralph.workflows.hats.events import Gate, NewEvent, TurnEvents, read_events, read_turn_events, task_id
 from ralph.workflows.hats.routing import (
     MAX_REFUSALS,
     HatsContext,
@@ -233,7 +233,7 @@ def accept_turn(context: HatsContext, state: HatsState, ended: TurnEnded, now: f
     """Accept the events of a turn, and record whether anything changed."""
     result, id = ended.result, context.find_receiver(state, state.event)
     hat = context.settings.hat(id)
-    turn_events = read_events(context.settings, id, result.documents.get(EVENTS, ""), result.text)
+    turn_events = read_turn_events(context.settings, id, result)
     change = ended.change
     has_changes = state.has_changes or bool(change and change.files) or (change is None and bool(turn_events.events))
     tasks = {task_id(event.payload) for event in state.events}

@@ -13,7 +13,7 @@ from ralph.core.text import count
 from ralph.core.turns import TurnEnd, TurnRequest
 from ralph.documents.agent.events import topic_matches
 from ralph.documents.hats.definition import COORDINATOR, Hat
-from ralph.workflows.hats.events import EVENTS, NewEvent, read_events, task_id
+from ralph.workflows.hats.events import NewEvent, read_turn_events, task_id
 from ralph.workflows.hats.routing import MAX_REFUSALS, HatsContext, cancel_run, describe_silence, end_run, publish
 from ralph.workflows.hats.state import RESUME, HatsPhase, HatsState, HatStep, QueuedEvent, Wave, WaveWorker
 from ralph.workflows.merge_rules import LeftQueue
@@ -107,7 +107,7 @@ def _accept_wave_turn(context: HatsContext, state: HatsState, ended: TurnEnded, 
     if wave.seconds_left:
         wave = replace(wave, deadline=result.started_at + wave.seconds_left, seconds_left=0.0)
         state = replace(state, wave=wave)
-    turn_events = read_events(context.settings, hat.id, result.documents.get(EVENTS, ""), result.text)
+    turn_events = read_turn_events(context.settings, hat.id, result)
     state = state.after_turn(
         ended, acknowledged=turn_events.acknowledged, task=task_id(worker.event.payload), is_apart=True
     )
