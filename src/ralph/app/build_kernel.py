@@ -93,13 +93,7 @@ def build_kernel(
     user_refs = _open_user_refs(run, tree, ledger)
     chosen = open_sandbox(record.sandbox, tree.environment, record.agents)
     agents = {label: registry.make_adapter(spec, record.prices) for label, spec in record.agents.by_label.items()}
-    warnings = [agent.prepare(tree.environment) for agent in agents.values()]
-    if tree.snapshots is None:
-        warnings.append(_hide_own_files(root, tree.workspace))
-
-    if replaced := settings.list_overrides(root):
-        warnings.append(f"this project replaces prompts of Ralph: {', '.join(replaced)}")
-    warnings += sandbox_notices(chosen, settings.load_user_settings().sandbox)
+    warnings = _prepare_tree(root, tree, agents, chosen)
     workspaces = _build_workspaces(
         project, run, record, keeper=keeper, agents=agents, tree=tree, records=records, chosen=chosen
     )
@@ -121,15 +115,16 @@ def build_kernel(
         questions=run.questions,
     )
     limits = granted or ledger.extended_limits(record.limits)
+    entry = RunStarted(
+        pid=os.getpid(),
+        version=__version__,
+        run=run.id,
+        frozen=frozen,
+        resumed=_was_started(records),
+        sandbox=describe_sandbox(chosen),
+    )
     start = StartOptions(
-        entry=RunStarted(
-            pid=os.getpid(),
-            version=__version__,
-            run=run.id,
-            frozen=frozen,
-            resumed=_was_started(records),
-            sandbox=describe_sandbox(chosen),
-        ),
+        entry=entry,
         agents=_build_agent_chain(record.agents),
         limits=limits,
         records_to_replay=find_records_to_replay(records),
@@ -168,6 +163,16 @@ def _open_work_tree(project: Project, run: RunDir, record: RunRecord) -> _WorkTr
             project.root, workspace, run.id, run.path, excluding=copied_paths, with_submodules=with_submodules
         )
     return _WorkTree(workspace, environment, snapshots)
+
+
+def _prepare_tree(root: Path, tree: _WorkTree, agents: Mapping[str, Adapter], chosen: Sandbox) -> list[str]:
+    """Prepare the agents and the tree for a run. Returns what the user should know; some of it is empty."""
+    warnings = [agent.prepare(tree.environment) for agent in agents.values()]
+    if tree.snapshots is None:
+        warnings.append(_hide_own_files(root, tree.workspace))
+    if replaced := settings.list_overrides(root):
+        warnings.append(f"this project replaces prompts of Ralph: {', '.join(replaced)}")
+    return warnings + sandbox_notices(chosen, settings.load_user_settings().sandbox)
 
 
 def _build_workspaces(

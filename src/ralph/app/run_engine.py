@@ -96,15 +96,7 @@ async def run_engine(
                 granted=granted,
                 resumes=resumes,
             )
-            loop = asyncio.get_running_loop()
-            notifier.notice = lambda text: loop.call_soon_threadsafe(kernel.notice, text)
-            try:
-                with watch_directories(kernel.wake, run.mailbox.inputs, run.questions.directory) as is_watching:
-                    if is_watching:
-                        kernel.poll_every(SLOW_POLL_SECONDS)
-                    stop = await _run_with_os_signals(kernel)
-            finally:
-                await asyncio.to_thread(notifier.close)
+            stop = await _run_kernel(kernel, run, notifier)
             _unpin_refs(workspace, run)
             if stop.outcome.succeeded:
                 rejected_trees(project.root).forget_unjudged(run.id)
@@ -116,6 +108,19 @@ async def run_engine(
             # Cancelled work may continue in a thread. No other run may use the tree before it has ended.
             await asyncio.get_running_loop().shutdown_default_executor()
         return stop
+
+
+async def _run_kernel(kernel: Kernel[Any], run: RunDir, notifier: Notifier) -> Stop:
+    """Run the kernel, which is woken by signals and answers, and send the last notifications."""
+    loop = asyncio.get_running_loop()
+    notifier.notice = lambda text: loop.call_soon_threadsafe(kernel.notice, text)
+    try:
+        with watch_directories(kernel.wake, run.mailbox.inputs, run.questions.directory) as is_watching:
+            if is_watching:
+                kernel.poll_every(SLOW_POLL_SECONDS)
+            return await _run_with_os_signals(kernel)
+    finally:
+        await asyncio.to_thread(notifier.close)
 
 
 def _unpin_refs(workspace: Path, run: RunDir) -> None:

@@ -29,71 +29,85 @@ def hat_prompt(
     checks: Sequence[Check],
     frame: str,
     state: HatsState,
+    *,
     hat: Hat | None,
     now: float,
     blockers: Sequence[str] = (),
 ) -> Prompt:
     """The whole page: the frame, what holds for the run, what holds for the hat, and what has changed.
 
-    `blockers` is what keeps the run from being done, for the coordinator.
+    Without a hat, it is the coordinator's. `blockers` is what keeps the run from being done, for the coordinator.
     """
-    guardrails = "\n".join(f"{n}. {rule}" for n, rule in enumerate(settings.guardrails, 1))
     whose = _describe_hat(settings, hat) if hat else _describe_coordinator(settings)
-    id = hat.id if hat else COORDINATOR
-    pad = (hat.scratchpad if hat else "") or settings.scratchpad
+    about = f'id="{hat.id}"' if hat else ""
     return build_prompt(
         [
             PromptPart("frame", name_program(frame), "How hats work.", Place.RUN),
-            _tag("guardrails", name_program(guardrails), "The rules of the preset.", Place.RUN),
-            _tag(
-                "objective",
-                state.objective,
-                "What the run is for.",
-                Place.RUN,
-                budget=OBJECTIVE,
-                source=f"{INBOX}/{OBJECTIVE_FILE}" if list_inbox(state) else "",
-                is_quoted=True,
-            ),
-            _tag("documents", _describe_documents(settings), "Where shared documents are.", Place.RUN),
-            _tag("checks", _describe_checks(settings, checks), "What must pass, and when it is run.", Place.RUN),
-            _tag(
-                "hat",
-                name_program(whose),
-                "What this hat does.",
-                Place.ROLE,
-                about=f'id="{hat.id}"' if hat else "",
-            ),
-            _tag(
-                "scratchpad",
-                state.texts.get(pad, ""),
-                "Notes of the hats.",
-                budget=SCRATCHPAD,
-                source=pad,
-                keeps_end=True,
-                is_quoted=True,
-            ),
-            _tag(
-                "memories",
-                _memories(settings, state, now),
-                "What was learned before.",
-                budget=settings.memories.budget,
-                source=MEMORIES,
-            ),
-            _tag("ready-tasks", _ready_tasks(run, settings, state), "The queue of tasks.", budget=QUEUE, source=TASKS),
-            _tag(
-                "since-your-last-turn" if state.last_turns.get(id) else "changes-so-far",
-                name_program(describe_changes(run, state, id)),
-                "What others did and changed.",
-                budget=NOTES,
-            ),
-            _tag(
-                "your-last-event",
-                describe_last_events(state, hat, id),
-                "What this hat published before.",
-            ),
-            _tag("notes", name_program(_describe_notes(state, id, blockers)), "What was refused.", budget=NOTES),
-            _tag("event-for-you", _describe_events(settings, state), "The event of this turn."),
+            *_run_parts(settings, checks, state),
+            _tag("hat", name_program(whose), "What this hat does.", Place.ROLE, about=about),
+            *_turn_parts(run, settings, state, hat=hat, now=now, blockers=blockers),
         ]
+    )
+
+
+def _run_parts(settings: HatsSettings, checks: Sequence[Check], state: HatsState) -> tuple[PromptPart, ...]:
+    """What is the same in every turn of a run."""
+    guardrails = "\n".join(f"{n}. {rule}" for n, rule in enumerate(settings.guardrails, 1))
+    return (
+        _tag("guardrails", name_program(guardrails), "The rules of the preset.", Place.RUN),
+        _tag(
+            "objective",
+            state.objective,
+            "What the run is for.",
+            Place.RUN,
+            budget=OBJECTIVE,
+            source=f"{INBOX}/{OBJECTIVE_FILE}" if list_inbox(state) else "",
+            is_quoted=True,
+        ),
+        _tag("documents", _describe_documents(settings), "Where shared documents are.", Place.RUN),
+        _tag("checks", _describe_checks(settings, checks), "What must pass, and when it is run.", Place.RUN),
+    )
+
+
+def _turn_parts(
+    run: str,
+    settings: HatsSettings,
+    state: HatsState,
+    *,
+    hat: Hat | None,
+    now: float,
+    blockers: Sequence[str],
+) -> tuple[PromptPart, ...]:
+    """What changes from turn to turn: notes, memories, tasks, what is new, and the event itself."""
+    id = hat.id if hat else COORDINATOR
+    pad = (hat.scratchpad if hat else "") or settings.scratchpad
+    return (
+        _tag(
+            "scratchpad",
+            state.texts.get(pad, ""),
+            "Notes of the hats.",
+            budget=SCRATCHPAD,
+            source=pad,
+            keeps_end=True,
+            is_quoted=True,
+        ),
+        _tag(
+            "memories",
+            _memories(settings, state, now),
+            "What was learned before.",
+            budget=settings.memories.budget,
+            source=MEMORIES,
+        ),
+        _tag("ready-tasks", _ready_tasks(run, settings, state), "The queue of tasks.", budget=QUEUE, source=TASKS),
+        _tag(
+            "since-your-last-turn" if state.last_turns.get(id) else "changes-so-far",
+            name_program(describe_changes(run, state, id)),
+            "What others did and changed.",
+            budget=NOTES,
+        ),
+        _tag("your-last-event", describe_last_events(state, hat, id), "What this hat published before."),
+        _tag("notes", name_program(_describe_notes(state, id, blockers)), "What was refused.", budget=NOTES),
+        _tag("event-for-you", _describe_events(settings, state), "The event of this turn."),
     )
 
 

@@ -103,7 +103,9 @@ class HatsContext:
         """A turn of a hat for the first events of the queue."""
         hat = self.settings.hat(id)
         blockers = () if hat else self.completion_blockers(state)
-        prompt = hat_prompt(self.run, self.settings, self.checks, self.frame, state, hat, now, blockers)
+        prompt = hat_prompt(
+            self.run, self.settings, self.checks, self.frame, state, hat=hat, now=now, blockers=blockers
+        )
         tries = min(MAX_TRIES, max(1, self.settings.max_failures - state.failures))
         wall = wall or (hat.wall if hat else None)
         return TurnRequest(

@@ -225,15 +225,15 @@ def judged_checks(verdict: Verdict, baseline: Statuses) -> tuple[JudgedCheck, ..
     change = {result.title: str(what) for result, what in attribute_checks(verdict, baseline)}
     return tuple(
         JudgedCheck(
-            r.title,
-            r.status,
-            _shorten(r.reason),
-            change.get(r.title, ""),
-            r.value,
-            r.tests.passed if r.tests else None,
-            r.tests.failed if r.tests else None,
+            title=result.title,
+            status=result.status,
+            reason=_shorten(result.reason),
+            attribution=change.get(result.title, ""),
+            value=result.value,
+            tests_passed=result.tests.passed if result.tests else None,
+            tests_failed=result.tests.failed if result.tests else None,
         )
-        for r in verdict.results
+        for result in verdict.results
     )
 
 

@@ -99,14 +99,6 @@ def build_session_prompt(
     user_request = request.inbox.get("request.md", "") if wants_request and not is_foreign else ""
     task = request.inbox.get("task.md", "") if role == "executor" else ""
     inbox = _describe_inbox(request, _FOREIGN_INBOX if is_foreign else f"`{INBOX}` holds:")
-    if is_foreign:
-        answer = f"`{OUTBOX}/result.json`, for example `{answers.render_example(request.answer_schema)}`\n"
-    else:
-        form = fill_template("forms", _select_form(settings, request, mode), form_values).rstrip()
-        answer = (
-            f"Write these files to `{OUTBOX}`, then stop. The contents are examples: keep the headings and the names of"
-            f" fields, and replace the example text with your own.\n\n{form}\n"
-        )
     # What is the same for every turn of a role comes first, and the role before all: a prompt begins with who is spoken to.
     return build_prompt(
         [
@@ -146,13 +138,26 @@ def build_session_prompt(
             PromptPart("inbox", inbox, "Files to read.", heading="# Your inbox"),
             PromptPart(
                 "answer",
-                f"{answer}\n{_describe_values(request.answer_schema)}",
+                _describe_answer(settings, request, mode, form_values),
                 "What to hand over.",
                 Place.ANSWER,
                 heading="# What to hand over",
             ),
         ]
     )
+
+
+def _describe_answer(settings: SessionSettings, request: TurnRequest, mode: str, form_values: Mapping[str, str]) -> str:
+    """What to hand over: the form of the role and mode, and what its fields may be."""
+    if request.role in settings.roles.foreign:
+        answer = f"`{OUTBOX}/result.json`, for example `{answers.render_example(request.answer_schema)}`\n"
+    else:
+        form = fill_template("forms", _select_form(settings, request, mode), form_values).rstrip()
+        answer = (
+            f"Write these files to `{OUTBOX}`, then stop. The contents are examples: keep the headings and the names of"
+            f" fields, and replace the example text with your own.\n\n{form}\n"
+        )
+    return f"{answer}\n{_describe_values(request.answer_schema)}"
 
 
 def _select_role_text(settings: SessionSettings, request: TurnRequest, mode: str) -> str:
