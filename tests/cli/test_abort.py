@@ -4,7 +4,6 @@ import os
 import pty
 import re
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -134,9 +133,10 @@ def test_commits_of_the_agent_stay_and_are_named(project: Project) -> None:  # n
     tip = project.git("rev-parse", "main")
     done = project.ralph("abort", "--revert", "--yes")
     assert files(project) == start
-    assert f"the commits of the agent stay on the branch: {tip[:12]} by the agent" in done.out
+    assert "the commits that Ralph did not make stay on the branch" in done.out
+    assert f"made during turn 1, by the agent or by you: {tip[:12]} by the agent" in done.out
     assert project.git("rev-parse", "main") == tip
-    reset = re.search(r"`git (reset \w+)` removes them", done.out)
+    reset = re.search(r"if none of them is yours, `git (reset \w+)` removes them", done.out)
     assert reset, done.out
     project.git("add", "-A")
     (project.root / "late.txt").write_text("mine\n")
@@ -145,13 +145,25 @@ def test_commits_of_the_agent_stay_and_are_named(project: Project) -> None:  # n
     assert files(project) == start | {"late.txt": files(project)["late.txt"]}
 
 
-def test_commits_of_the_user_are_not_called_the_agents(project: Project) -> None:  # noqa: F811
+def test_a_commit_in_the_same_second_as_a_turn_is_not_called_the_agents(project: Project) -> None:  # noqa: F811
     project.work(WORK, "--max-iterations", "1")
-    time.sleep(1.1)  # git records whole seconds
-    project.git("commit", "-q", "--allow-empty", "-m", "by me")
+    started = project.journal("turn.ended")[0]["result"]["started_at"]
+    # Git records whole seconds, so this commit has the time at which the turn started.
+    when = {"GIT_COMMITTER_DATE": f"{int(started)} +0000", "GIT_AUTHOR_DATE": f"{int(started)} +0000"}
+    commit = ["git", "-c", "user.name=A", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "by me"]
+    subprocess.run(commit, cwd=project.root, env=project.environment | when, check=True)
     done = project.ralph("abort", "--revert", "--yes")
-    assert "commits that neither Ralph nor the agent made: " in done.out and "by me" in done.out
-    assert "of the agent" not in done.out
+    assert re.search(r"not made during a turn of the run: \w+ by me", done.out), done.out
+    assert "made during turn" not in done.out and "git reset" not in done.out
+
+
+def test_a_commit_between_two_turns_is_not_announced_as_the_agents(project: Project) -> None:  # noqa: F811
+    # The check of the loop commits, as the user can while a check runs.
+    commit = "git -c user.name=A -c user.email=a@b commit -q --allow-empty -m checked"
+    project.work(WORK, "--max-iterations", "2", until=f"`{commit}; test -f done.txt`")
+    assert [line["change"]["commits"] for line in project.journal("history.changed")] == []
+    done = project.ralph("abort", "--revert", "--yes")
+    assert re.search(r"not made during a turn of the run: \w+ checked", done.out), done.out
 
 
 def test_commits_of_the_run_are_removed_from_its_branch(project: Project) -> None:  # noqa: F811

@@ -158,6 +158,10 @@ class Refs:
     change: HistoryChange
     before: Mapping[str, str] | None = None
     recorded: int = 0
+    head: str = ""
+
+    def look_at_branches(self) -> None:
+        self.head = "abc"
 
     def record(self) -> Mapping[str, str]:
         self.recorded += 1

@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from ralph.core.events import MergeResult
 from ralph.core.ids import WorkKey, WorkKind, name_wave_workspace
 from ralph.documents.run_record import RunRecord
 from ralph.git.command import Git, printable
-from ralph.git.commits import RemovedCommits, remove_commits
+from ralph.git.commits import RemovedCommits, TurnSpan, remove_commits
 from ralph.git.history import HEADS
 from ralph.git.snapshots import STOPPED, Restored, Snapshots, Undone, format_diff, read_file
 from ralph.store.documents import Documents
@@ -138,7 +138,7 @@ def revert_run(project: Project, run: RunDir, *, force: bool = False) -> Reverte
         files = snapshots.restore(base, "revert", force=force, by_user=not run.was_killed_in_a_turn)
         changed = _find_changed_submodules(Git(snapshots.repository.top), base)
         submodules = tuple(path for path in changed if path not in snapshots.submodules)
-        return Reverted(files, remove_commits(snapshots, run.id, _times_of_turns(run)), submodules)
+        return Reverted(files, remove_commits(snapshots, run.id, _spans_of_turns(run)), submodules)
 
 
 def _find_changed_submodules(git: Git, base: str) -> Iterator[str]:
@@ -232,16 +232,18 @@ def _snapshots_by_iteration(run: RunDir) -> dict[int, str]:
     return found
 
 
-def _times_of_turns(run: RunDir) -> list[tuple[float, float]]:
-    """When each turn of a run began and ended, as the journal has it."""
-    found = []
+def _spans_of_turns(run: RunDir) -> list[TurnSpan]:
+    """Where HEAD was before and after each turn of a run, as the journal has it."""
+    found: dict[int, TurnSpan] = {}
     for _, line in read_raw(run.path / "journal.jsonl"):
-        result = line.get("result") if line.get("type") == "turn.ended" else None
-        if isinstance(result, dict):
-            start, end = result.get("started_at"), result.get("ended_at")
-            if isinstance(start, int | float) and isinstance(end, int | float):
-                found.append((float(start), float(end)))
-    return found
+        number, result = line.get("turn"), line.get("result")
+        if not isinstance(number, int):
+            continue
+        if line.get("type") == "turn.started":
+            found[number] = TurnSpan(number, str(line.get("head") or ""))
+        elif line.get("type") == "turn.ended" and number in found and isinstance(result, dict):
+            found[number] = replace(found[number], end=str(result.get("head") or ""))
+    return list(found.values())
 
 
 def _best(project: Project, run: RunDir) -> dict[str, Any]:

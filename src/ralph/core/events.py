@@ -102,6 +102,8 @@ class TurnStarted:
     """Whether its work is an iteration."""
     messages: tuple[str, ...] = field(default=(), metadata=former_name("words"))
     """The ids of the signals whose messages are in its prompt."""
+    head: str = ""
+    """The commit that HEAD was at, if it works in the user's tree."""
 
 
 @dataclass(frozen=True)

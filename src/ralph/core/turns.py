@@ -217,6 +217,8 @@ class TurnResult:
     denied: tuple[str, ...] = ()
     """What the agent was not allowed to do."""
     change: Change | None = None
+    head: str = ""
+    """The commit that HEAD was at when it ended, if it worked in the user's tree."""
     left: tuple[str, ...] = ()
     """What it left and is not taken: drafts that are not its own, links, and what is too large or too many."""
     documents: Mapping[str, str] = field(default_factory=dict)

@@ -328,9 +328,18 @@ class Jobs:
                 is_repair=bool(errors),
                 is_iteration=request.is_iteration,
                 messages=messages,
+                head=self._look_before_turn(request),
             )
         )
         return turn, messages
+
+    def _look_before_turn(self, request: TurnRequest) -> str:
+        """Note where the branches of the user's tree stand, and return the commit of HEAD."""
+        refs = self.ports.user_refs
+        if refs is None or request.workspace:
+            return ""
+        refs.look_at_branches()
+        return refs.head
 
     def _new_messages(self, request: TurnRequest, pending: PendingWork, *, anew: bool) -> tuple[str, ...]:
         """The messages that are new to a turn: in a new conversation also those that earlier turns of this work had."""
@@ -366,7 +375,8 @@ class Jobs:
         # Before the snapshot: if that fails, the user must know by then what else is gone.
         self.journal_ref_changes(turn.number, ignore_commits=bool(request.workspace))
         if not request.workspace:
-            result = replace(result, change=self._snapshot_after(turn))
+            head = self.ports.user_refs.head if self.ports.user_refs else ""
+            result = replace(result, change=self._snapshot_after(turn), head=head)
         received = (*pending.messages, *result.received)
         return ReturnedTurn(
             turn=turn,

@@ -101,6 +101,13 @@ class UserRefsPort(Protocol):
     def before(self) -> Mapping[str, str] | None:
         """Where they stood before the run; None if it was not recorded yet."""
 
+    @property
+    def head(self) -> str:
+        """The commit that HEAD was at, at the last look; empty if there was none."""
+
+    def look_at_branches(self) -> None:
+        """Note where the branches stand before a turn."""
+
     def record(self) -> Mapping[str, str]:
         """Record where they stand, and keep what they name from being removed."""
 

@@ -65,14 +65,39 @@ class RemovedCommits:
 
 
 @dataclass(frozen=True)
+class TurnSpan:
+    """The commits that HEAD was at before and after a turn. Commit times are of no use: git records whole seconds."""
+
+    turn: int
+    start: str
+    """Empty if there was no commit yet."""
+    end: str = ""
+    """Empty if Ralph was killed during the turn."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the journal has it. Journals of earlier versions do not."""
+        return bool(self.start or self.end)
+
+    def list_commits(self, git: Git) -> frozenset[str]:
+        """The commits that were made between the two; up to now if the end is not known."""
+        if not self.is_known or self.start == self.end:
+            return frozenset()
+        known = [f"^{self.start}"] if self.start else []
+        listed = git.run("rev-list", self.end or "HEAD", *known, "--", ok=(0, 128))
+        return frozenset(listed.text.split()) if listed.code == 0 else frozenset()
+
+    def describe(self) -> str:
+        return f"during turn {self.turn}" if self.end else f"during or after turn {self.turn}"
+
+
+@dataclass(frozen=True)
 class _Commit:
     """A commit of the user's branch."""
 
     sha: str
     subject: str
     trailers: Mapping[str, str]
-    at: float = 0.0
-    """When it was made."""
 
     def has(self, trailers: Mapping[str, str]) -> bool:
         return all(self.trailers.get(key) == value for key, value in trailers.items())
@@ -144,11 +169,8 @@ def commit_work(
     return CommitResult(None, (f"nothing was committed: another git process uses {branch}",))
 
 
-def remove_commits(snapshots: Snapshots, run: str, turns: Sequence[tuple[float, float]] = ()) -> RemovedCommits:
-    """Reset the branch to where it was before the run, if only Ralph has committed since.
-
-    `turns` are the times of the run's turns: a commit that was made in one of them is the agent's.
-    """
+def remove_commits(snapshots: Snapshots, run: str, turns: Sequence[TurnSpan] = ()) -> RemovedCommits:
+    """Reset the branch to where it was before the run, if only Ralph has committed since."""
     repository, git, refs = snapshots.repository, snapshots.repository.git.with_options(*_CONFIG), snapshots.refs()
     branch = refs.get("HEAD", "")
     was = refs.get(branch) if branch.startswith(HEADS) else branch
@@ -160,7 +182,7 @@ def remove_commits(snapshots: Snapshots, run: str, turns: Sequence[tuple[float, 
         return RemovedCommits((), (f"the history is not changed: it was rewritten, and {was[:12]} is no longer in it",))
     since = _log(git, [tip, f"^{was}"] if was else [tip], most=None)
     if others := [commit for commit in since if not commit.has({RUN: run})]:
-        return RemovedCommits((), _describe_others(others, turns, was or ""))
+        return RemovedCommits((), _describe_others(git, others, turns, was or ""))
     # The index comes first. If a kill leaves the commits, the next attempt removes them.
     notices = _update_user_index(git, tip, was or _empty_tree(tip))
     if not _move_branch(git, branch, old=tip, new=was, why="take commits back"):
@@ -168,18 +190,23 @@ def remove_commits(snapshots: Snapshots, run: str, turns: Sequence[tuple[float, 
     return RemovedCommits(tuple(commit.sha for commit in since), notices)
 
 
-def _describe_others(commits: Sequence[_Commit], turns: Sequence[tuple[float, float]], was: str) -> tuple[str, ...]:
-    """Why commits that Ralph did not make stay on the branch, and how to remove them."""
-    # Git records whole seconds.
-    by_agent = [one for one in commits if any(int(start) <= one.at <= end for start, end in turns)]
-    by_others = [one for one in commits if one not in by_agent]
-    notices = []
-    if by_agent:
-        notices.append(f"the commits of the agent stay on the branch: {_name_commits(by_agent)}")
-    if by_others:
-        notices.append(f"the branch has commits that neither Ralph nor the agent made: {_name_commits(by_others)}")
-    if by_agent and not by_others and was:
-        notices.append(f"`git reset {was[:12]}` removes them from the branch, and changes no file")
+def _describe_others(git: Git, commits: Sequence[_Commit], turns: Sequence[TurnSpan], was: str) -> tuple[str, ...]:
+    """Why commits that Ralph did not make stay on the branch: who can have made them."""
+    notices = ["the commits that Ralph did not make stay on the branch"]
+    left = list(commits)
+    for turn in turns:
+        made = turn.list_commits(git)
+        if during := [one for one in left if one.sha in made]:
+            notices.append(f"made {turn.describe()}, by the agent or by you: {_name_commits(during)}")
+            left = [one for one in left if one.sha not in made]
+    if left and all(turn.is_known for turn in turns):
+        notices.append(f"not made during a turn of the run: {_name_commits(left)}")
+    elif left:
+        notices.append(f"made by the agent or by you: {_name_commits(left)}")
+    elif was:
+        notices.append(
+            f"if none of them is yours, `git reset {was[:12]}` removes them from the branch and changes no file"
+        )
     return tuple(notices)
 
 
@@ -216,16 +243,16 @@ def find_unfinished(repository: Repository) -> str:
 
 def _log(git: Git, which: list[str], most: int | None = _LOOKED_AT) -> list[_Commit]:
     """Commits with their trailers, newest first."""
-    form = "--format=%x00%H%n%ct%n%s%n%(trailers:only,unfold)"
+    form = "--format=%x00%H%n%s%n%(trailers:only,unfold)"
     limit = () if most is None else (f"--max-count={most}",)
     listed = git.run("rev-list", *limit, form, *which, "--").out.decode(errors="replace").split("\0")[1:]
     return [_read_commit(chunk) for chunk in listed]
 
 
 def _read_commit(chunk: str) -> _Commit:
-    sha, at, subject, *rest = chunk.split("\n")
+    sha, subject, *rest = chunk.split("\n")
     found = (_TRAILER.match(line) for line in rest)
-    return _Commit(sha, subject, {match[1]: match[2] for match in found if match}, at=float(at))
+    return _Commit(sha, subject, {match[1]: match[2] for match in found if match})
 
 
 def _build_tree(

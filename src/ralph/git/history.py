@@ -150,6 +150,8 @@ class UserRefs:
         """The record; None if it was not made yet."""
         self._tips: Mapping[str, str] | None = None
         """Where the branches stood at the last look."""
+        self.head = ""
+        """The commit that HEAD was at, at the last look; empty if there was none."""
         self._positions: Mapping[str, str] = {}
         """Where the submodules stood at the last look."""
         self._pins: Collection[str] | None = None
@@ -160,6 +162,16 @@ class UserRefs:
         self._pins = pin_objects(self._repository, self._run, self.before)
         return self.before
 
+    def look_at_branches(self) -> None:
+        """Note where the branches stand before a turn: commits that were made until now are not the agent's."""
+        self._note_tips(Refs.read(self._repository, namespaces=(HEADS.rstrip("/"),)))
+        self._positions = read_positions(self._repository.top, self._submodules)
+
+    def _note_tips(self, now: "Refs") -> None:
+        self._tips, self.head = now.tips, now.tips.get(now.head, "")
+        if not self.head and not now.head.startswith("refs/"):
+            self.head = now.head
+
     def look(self) -> HistoryChange:
         """What is not as it was before the run, and the commits that others made since the last look."""
         namespaces = (*_namespaces(self.before or {}), f"{PINS}{self._run}")
@@ -167,7 +179,7 @@ class UserRefs:
         self._pin_again(now)
         findings = _compare(now, self.before or {})
         commits = new_commits(now, self._tips) if self._tips is not None else ()
-        self._tips = now.tips
+        self._note_tips(now)
         commits += self._look_into_submodules()
         sentences = tuple(finding.sentence for finding in findings)
         return HistoryChange(sentences, commits, places=tuple(finding.path for finding in findings))
