@@ -1,5 +1,6 @@
 """What the user changes while a run is stopped stays the user's: in `undo`, `restore`, `abort --revert`, `diff` and prompts."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,10 @@ def test_undo_of_several_turns_leaves_the_users_files_alone(tmp_path: Path, with
     for project in make_project(tmp_path, with_git=with_git):  # noqa: F402
         stop_and_resume(project, mine_txt="mine\n", README=None)
         undone = project.ralph("undo")
-        assert "Undid turn 2" in undone.out
+        assert "Undid turn 2" in undone.out and "ralph undo" in undone.out
         assert read(project) == {"app.txt": "one\n", "first.txt": "one\n", "mine.txt": "mine\n"}
-        assert "Undid turn 1" in project.ralph("undo").out
+        first = project.ralph("undo").out
+        assert "Undid turn 1" in first and "No earlier turn is left to undo" in first and "ralph undo" not in first
         assert read(project) == {"mine.txt": "mine\n"}
         assert project.ralph("undo").code == 2, "the user's changes are no turn"
 
@@ -61,10 +63,70 @@ def test_a_file_of_both_is_named_and_as_the_user_left_it(project: Project) -> No
     done = project.ralph("abort", "--revert", "--yes")
     assert (project.root / "app.txt").read_text() == "one\nmine\n", "the state when the run was resumed"
     assert not (project.root / "first.txt").exists()
-    assert "NOT RESTORED, because you changed them after the run did: app.txt" in done.out
+    assert "app.txt (as you left it; what the run changed later is gone)" in done.out
+    assert "What the run changed before you is still in: app.txt" in done.out
+    assert "NOT RESTORED" not in done.out and "Kept as you left them" not in done.out, "a written file is not kept"
     assert f"ralph abort {name} --revert --force" in done.out
     assert project.ralph("abort", name, "--revert", "--force", "--yes").code == 0
     assert read(project) == {"README": "first\n"}
+
+
+def test_a_file_of_both_that_the_run_did_not_change_again_is_not_called_written(project: Project) -> None:  # noqa: F811
+    assert project.work(TURNS, "--max-iterations", "1").code == 3
+    (project.root / "app.txt").write_text("one\nmine\n")
+    done = project.ralph("abort", "--revert", "--yes")
+    assert "NOT RESTORED, because you changed them after the run did: app.txt" in done.out
+    assert "1 file deleted" in done.out and "written" not in done.out
+
+
+def test_diff_shows_the_runs_lines_of_a_file_of_both(project: Project) -> None:  # noqa: F811
+    lines = [f"line {number}" for number in range(20)]
+    (project.root / "app.txt").write_text("\n".join(lines) + "\n")
+    turns = f"{COUNT} case $n in 1) sed -i 's/^line 3$/by the run/' app.txt;; 2) echo late >> app.txt;; esac"
+    assert project.work(turns, "--max-iterations", "1").code == 3
+    edited = (project.root / "app.txt").read_text().replace("line 12\n", "by me\n")
+    (project.root / "app.txt").write_text(edited)
+    assert "by the run" in project.ralph("diff").out, "before the run is resumed, too"
+    assert project.ralph("resume", "--max-iterations", "2", "--yes").code == 3
+    shown = project.ralph("diff")
+    assert "+by the run" in shown.out and "-line 3\n" in shown.out and "+late" in shown.out
+    assert "+by me" not in shown.out
+    assert project.ralph("undo").code == 0
+    assert "+by the run" in project.ralph("diff").out
+
+
+def test_diff_names_a_file_in_which_the_lines_of_both_cannot_be_told_apart(project: Project) -> None:  # noqa: F811
+    stop_and_resume(project, app_txt="one\nmine\n")
+    for shown in (project.ralph("diff"), project.ralph("diff", "--stat")):
+        assert "app.txt" in shown.out
+        assert "these files also have changes of yours: app.txt" in shown.err
+    assert project.ralph("diff", "--json").json["mixed"] == ["app.txt"]
+    assert project.ralph("undo").code == 0
+    assert "+one" in project.ralph("diff").out, "turn 1 is not undone yet"
+
+
+def test_a_test_that_the_user_deletes_is_not_held_against_the_run(project: Project) -> None:  # noqa: F811
+    tests = "".join(f"def test_{name}():\n    assert open('app.txt').read()\n\n\n" for name in ("a", "b", "c"))
+    (project.root / "test_app.py").write_text(tests)
+    until = f"`{sys.executable} -m pytest -q -p no:cacheprovider` passes"
+    turns = f"{COUNT} case $n in 1) echo try > notes.txt;; 2) echo one > app.txt;; esac"
+    assert project.work(turns, "--max-iterations", "1", until=until).code == 3
+    (project.root / "test_app.py").write_text(tests.partition("def test_c")[0])
+    done = project.ralph("resume", "--max-iterations", "2", "--yes")
+    assert done.code == 0, done.said
+
+
+def test_a_test_that_the_agent_deletes_counts_even_if_the_user_edited_the_file(project: Project) -> None:  # noqa: F811
+    tests = "".join(f"def test_{name}():\n    assert {name == 'a'}\n\n\n" for name in ("a", "b", "c"))
+    (project.root / "test_app.py").write_text(tests)
+    until = f"`{sys.executable} -m pytest -q -p no:cacheprovider` passes"
+    delete = "import re; t = open('test_app.py').read(); open('test_app.py', 'w').write(t[:t.index('def test_b')])"
+    turns = f'{COUNT} case $n in 1) true;; 2) {sys.executable} -c "{delete}";; esac'
+    assert project.work(turns, "--max-iterations", "1", until=until).code == 3
+    (project.root / "test_app.py").write_text(tests.replace("def test_a", "# mine\ndef test_a"))
+    done = project.ralph("resume", "--max-iterations", "2", "--yes")
+    assert done.code == 3, done.said
+    assert "test_app.py" in done.said
 
 
 def test_undo_refuses_a_file_of_both(project: Project) -> None:  # noqa: F811

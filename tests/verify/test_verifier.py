@@ -55,6 +55,9 @@ class Snapshots:
     def base_with_user_changes(self) -> str:
         return "t0"
 
+    def with_user_changes(self, sha: str) -> str:
+        return sha
+
     def latest(self) -> str:
         return self.tree
 

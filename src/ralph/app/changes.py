@@ -51,6 +51,8 @@ class Diff:
     old: str
     new: str
     text: str
+    mixed: tuple[str, ...] = ()
+    """Files that have changes of the user, too, in the same lines. The text shows the changes of both."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,8 @@ def diff_run(
         return Diff(f"{commit}~", commit, format_diff(Git(project.root), f"{commit}~", commit, stat=stat, color=color))
     snapshots = open_snapshots(project, run)
     old, new = _snapshots_of(snapshots, run, turn)
-    return Diff(old, new, snapshots.diff(old, new, stat=stat, color=color))
+    mixed = snapshots.list_mixed_files() if turn is None else ()
+    return Diff(old, new, snapshots.diff(old, new, stat=stat, color=color), mixed)
 
 
 def open_file_reader(project: Project, run: RunDir) -> Callable[[str, str], bytes | None]:

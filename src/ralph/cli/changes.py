@@ -44,7 +44,11 @@ def diff(run: str | None, turn: int | None, stat: bool, as_json: bool) -> int:
     chosen = latest_run(project, run)
     found = diff_run(project, chosen, turn, stat=stat, color=not as_json and sys.stdout.isatty())
     lines = [found.text.removesuffix("\n") if found.text else f"Run {chosen.id} changed nothing."]
-    return print_result(as_json, lines, command="diff", run=chosen.id, old=found.old, new=found.new, diff=found.text)
+    if found.mixed and not as_json:
+        # Not on the standard output, so that the patch can be applied.
+        click.echo(f"note: these files also have changes of yours: {', '.join(name_files(found.mixed))}", err=True)
+    facts = {"old": found.old, "new": found.new, "diff": found.text, "mixed": found.mixed}
+    return print_result(as_json, lines, command="diff", run=chosen.id, **facts)
 
 
 @click.command("undo")
@@ -64,11 +68,14 @@ def undo(run: str | None, force: bool, as_json: bool) -> int:
     chosen = latest_run(project, run)
     undone = undo_turn(project, chosen, force=force)
     label, restored = undone.undone.label, undone.restored
-    lines = [
-        f"Undid {label}: {count_written(restored)}.",
-        *written_lines(restored),
-        f"Next:   ralph diff {chosen.id}   ralph undo {chosen.id} (undoes the turn before)",
-    ]
+    lines = [f"Undid {label}: {count_written(restored)}.", *written_lines(restored)]
+    outcome = chosen.outcome()
+    if not undone.is_last:
+        lines.append(f"Next:   ralph diff {chosen.id}   ralph undo {chosen.id} (undoes the turn before)")
+    elif outcome is None or outcome.resumable:
+        lines.append(f"No earlier turn is left to undo. Next:   ralph resume {chosen.id}")
+    else:
+        lines.append("No earlier turn is left to undo.")
     facts = {"run": chosen.id, "undone": label, "files": restored.files, "notices": restored.notices}
     return print_result(as_json, lines, command="undo", **facts)
 
@@ -116,8 +123,11 @@ def count_written(restored: Restored) -> str:
 
 def written_lines(restored: Restored) -> Iterator[str]:
     """Which files were written or deleted, and which snapshot has them as they were."""
-    written = [path for path in restored.files if path not in restored.deleted]
+    users = {*restored.kept, *restored.shared}
+    written = [path for path in restored.files if path not in restored.deleted and path not in users]
     yield from (f"  {name}" for name in name_files(written))
+    theirs = [path for path in restored.files if path in users and path not in restored.deleted]
+    yield from (f"  {name} (as you left it; what the run changed later is gone)" for name in name_files(theirs))
     yield from (f"  {name} (deleted)" for name in name_files(restored.deleted))
     yield from (f"note: {notice}" for notice in restored.notices)
     if restored.files:
@@ -126,10 +136,13 @@ def written_lines(restored: Restored) -> Iterator[str]:
 
 def _kept_lines(restored: Restored, command: str) -> Iterator[str]:
     """What stays as the user left it, and the command that restores that, too."""
-    if restored.kept:
-        yield f"Kept as you left them: {', '.join(name_files(restored.kept))}"
-    if restored.shared:
-        yield f"NOT RESTORED, because you changed them after the run did: {', '.join(name_files(restored.shared))}"
+    written = set(restored.files)
+    if untouched := [path for path in restored.kept if path not in written]:
+        yield f"Kept as you left them: {', '.join(name_files(untouched))}"
+    if untouched := [path for path in restored.shared if path not in written]:
+        yield f"NOT RESTORED, because you changed them after the run did: {', '.join(name_files(untouched))}"
+    if mixed := [path for path in restored.shared if path in written]:
+        yield f"What the run changed before you is still in: {', '.join(name_files(mixed))}"
     if restored.kept or restored.shared:
         yield f"To undo your changes, too: {command}"
 

@@ -37,7 +37,7 @@ from ralph.git.submodules import (
     read_positions,
 )
 from ralph.git.tree_index import ABSENT, Delta, PrivateIndex, Restorer, compare_trees, join_names
-from ralph.git.user_changes import UserChanges, apply_user_changes, find_user_changes
+from ralph.git.user_changes import UserChanges, apply_user_changes, find_user_changes, separate_user_changes
 
 NAMED, COUNTED = 5, 30
 """How many of the files that a turn changed are named, and listed with their numbers of lines."""
@@ -87,6 +87,8 @@ class Undone:
 
     undone: SnapshotEntry
     restored: Restored
+    is_last: bool = False
+    """Whether no earlier step of the run is left to undo."""
 
 
 def format_diff(git: Git, old: str, new: str, *, stat: bool, color: bool) -> str:
@@ -116,8 +118,8 @@ class Snapshots:
         self._base: str | None = None
         self._refs: Mapping[str, str] | None = None
         self._by_products: frozenset[str] | None = None
-        self._user_base: tuple[str, str] | None = None
-        """The latest snapshot, and the first one with the user's changes up to it."""
+        self._user_base: tuple[str, str, tuple[str, frozenset[str]]] | None = None
+        """The latest snapshot, an earlier one, and that one with the user's changes up to the latest."""
         self._user_has_changed: bool | None = None
         self.submodules: tuple[str, ...] = ()
         """The submodules whose files are in the snapshots."""
@@ -310,12 +312,27 @@ class Snapshots:
 
     def base_with_user_changes(self) -> str:
         """The tree that the run's changes are compared with: the first snapshot, with what the user changed since."""
+        base = self.base()
+        return self.with_user_changes(base) if base else ""
+
+    def with_user_changes(self, sha: str) -> str:
+        """The tree of a snapshot from before the run, with what the user changed during the run."""
+        return self._separate_user_changes(sha)[0]
+
+    def list_mixed_files(self) -> tuple[str, ...]:
+        """The files in which the lines of the run and of the user cannot be told apart."""
+        base = self.base()
+        return tuple(sorted(self._separate_user_changes(base)[1])) if base else ()
+
+    def _separate_user_changes(self, sha: str) -> tuple[str, frozenset[str]]:
+        """See `separate_user_changes`. A snapshot without changes of the user is returned as it is."""
         latest, base = self._latest, self.base()
         if latest is None or base is None:
-            return ""
-        if self._user_base is None or self._user_base[0] != latest:
-            self._user_base = (latest, apply_user_changes(self._git, base, self.find_user_changes(base)))
-        return self._user_base[1]
+            return sha, frozenset()
+        if self._user_base is None or self._user_base[:2] != (latest, sha):
+            found = separate_user_changes(self._git, sha, self.find_user_changes(base))
+            self._user_base = (latest, sha, found)
+        return self._user_base[2]
 
     def with_own_user_changes(self, sha: str) -> str:
         """A snapshot with what the user changed since, except in files that the run had changed before."""
@@ -371,7 +388,7 @@ class Snapshots:
             restores=target.sha,
             position=target.position,
         )
-        return Undone(step, restored)
+        return Undone(step, restored, is_last=target.position == entries[0].sha)
 
     def restore(self, sha: str, label: str, *, force: bool = False, by_user: bool = True) -> Restored:
         """Make the tree equal to a snapshot, without what the user changed since. The tree before it is recorded first.

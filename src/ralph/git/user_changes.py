@@ -8,6 +8,7 @@ import itertools
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from ralph.git.command import Git
@@ -36,34 +37,42 @@ class UserChanges:
     versions: Mapping[str, Delta] = field(default_factory=dict)
     shared: frozenset[str] = frozenset()
     """Those that the run had changed before the user did: they have changes of both."""
+    edits: Mapping[str, tuple[Delta, ...]] = field(default_factory=dict)
+    """What the user did to each file, step by step."""
 
     def without(self, paths: Collection[str]) -> "UserChanges":
         """The changes to other files."""
         left = {path: delta for path, delta in self.versions.items() if path not in paths}
-        return UserChanges(left, self.shared - set(paths))
+        return UserChanges(left, self.shared - set(paths), self.edits)
 
 
 def find_user_changes(git: Git, start: str, steps: Sequence[ChainedSnapshot]) -> UserChanges:
     """The user's changes in the steps after a snapshot. `steps` begins with that snapshot."""
     versions: dict[str, Delta] = {}
     shared: set[str] = set()
-    known: set[tuple[str, str, str]] = set()
+    edits: dict[str, tuple[Delta, ...]] = {}
+    known: dict[tuple[str, str, str], tuple[Delta, ...]] = {}
+    """The user's edits up to each version that the user left."""
     for before, step in itertools.pairwise(steps):
         if step.by_user:
             changed = compare_trees(git, before.sha, step.sha)
             of_the_run = compare_trees(git, start, before.sha).keys()
             shared.update(path for path in changed if _is_shared(versions.get(path), changed[path], path in of_the_run))
             versions.update(changed)
-            known.update((path, delta.new, delta.new_object) for path, delta in changed.items())
+            for path, delta in changed.items():
+                edits[path] = (*edits.get(path, ()), delta)
+                known[path, delta.new, delta.new_object] = edits[path]
         elif step.restores and known:
             # A restore or an undo gives up the user's version of a file, or brings it back.
             for path, delta in compare_trees(git, before.sha, step.sha).items():
                 if (path, delta.new, delta.new_object) in known:
                     versions[path] = delta
+                    edits[path] = known[path, delta.new, delta.new_object]
                 else:
                     versions.pop(path, None)
+                    edits.pop(path, None)
                     shared.discard(path)
-    return UserChanges(versions, frozenset(shared))
+    return UserChanges(versions, frozenset(shared), edits)
 
 
 def _is_shared(last: Delta | None, now: Delta, is_of_the_run: bool) -> bool:
@@ -82,6 +91,58 @@ def apply_user_changes(git: Git, tree: str, changes: UserChanges) -> str:
         own.run("read-tree", tree)
         own.run("update-index", "--replace", "-z", "--index-info", stdin=format_index_entries(changes.versions))
         return own.run("write-tree").text
+
+
+def separate_user_changes(git: Git, tree: str, changes: UserChanges) -> tuple[str, frozenset[str]]:
+    """A tree from before the run with only the user's lines in it, and the files in which that is not possible.
+
+    A file that both changed gets the user's edits without the run's. Where their lines overlap, it stays as it is in the tree,
+    so that a comparison with it shows the lines of both.
+    """
+    versions = {path: delta for path, delta in changes.versions.items() if path not in changes.shared}
+    mixed = set()
+    for path in changes.shared & changes.versions.keys():
+        if changes.versions[path].new == ABSENT:
+            versions[path] = changes.versions[path]
+            continue
+        delta, is_separate = _replay_edits(git, tree, path, changes.edits.get(path, ()))
+        if delta is not None:
+            versions[path] = delta
+        if not is_separate:
+            mixed.add(path)
+    return apply_user_changes(git, tree, UserChanges(versions)), frozenset(mixed)
+
+
+def _replay_edits(git: Git, tree: str, path: str, edits: Sequence[Delta]) -> tuple[Delta | None, bool]:
+    """A file of a tree with the user's edits, None if it stays as it is; and whether all edits are in it."""
+    listed = git.run("ls-tree", "-z", "--full-tree", tree, "--", path).names
+    if not listed:
+        return None, False
+    mode, _, start = listed[0].split("\t", 1)[0].split()
+    current, is_separate = start, True
+    for edit in edits:
+        if edit.nested or ABSENT in (edit.old, edit.new):
+            is_separate = False
+            continue
+        mode = edit.new if edit.new != edit.old else mode
+        current, is_clean = _merge_edit(git, current, edit)
+        is_separate = is_separate and is_clean
+    return Delta(mode, mode, start, current), is_separate
+
+
+def _merge_edit(git: Git, current: str, edit: Delta) -> tuple[str, bool]:
+    """The object with one edit of the user, as far as no line of it is in the way; and whether that is all of the edit."""
+    with tempfile.TemporaryDirectory() as aside:
+        names = []
+        for name, sha in (("current", current), ("before", edit.old_object), ("after", edit.new_object)):
+            names.append(f"{aside}/{name}")
+            Path(names[-1]).write_bytes(git.run("cat-file", "blob", sha).out)
+        # The exit code is the number of conflicts, and 255 for binary files.
+        conflicts = git.run("merge-file", "-p", "--quiet", *names, ok=tuple(range(256))).code
+        if conflicts == 255:
+            return current, False
+        merged = git.run("merge-file", "-p", "--quiet", "--ours", *names).out
+    return git.run("hash-object", "-w", "--stdin", stdin=merged).text, conflicts == 0
 
 
 def format_index_entries(changed: Mapping[str, Delta]) -> bytes:

@@ -208,7 +208,8 @@ class Verifier:
         findings = await asyncio.to_thread(self._collect, checks, verdict, changes)
         if self._work:
             findings += self._work.find_earlier_findings()
-            findings += find_unexplained_success(self._before, verdict, checks, changes)
+            all_changes = [*changes, *self._work.find_user_changes()]
+            findings += find_unexplained_success(self._before, verdict, checks, all_changes)
         findings = self._without_allowed(findings, changes)
         if self._work is None:
             return replace(verdict, findings=tuple(findings))
@@ -239,7 +240,7 @@ class Verifier:
         )
         found += _raise_for_coverage(scanned, checks)
         if not any(finding.rule in _SAY_WHY_FEWER_RUN for finding in found):
-            found += find_fewer_tests(self._before, verdict, changes)
+            found += find_fewer_tests(self._before, verdict, changes, self._work.find_user_changes())
         own = self._work.find_own_changes() if self.rules.scope else []
         return [*found, *find_out_of_scope(self.rules.scope, own), *self.snapshots.history()]
 
@@ -247,7 +248,7 @@ class Verifier:
         return Counterproof(
             runner=self.runner,
             snapshots=work.snapshots,
-            base=work.base,
+            base=work.base_with_user_changes,
             baseline=self._before,
             may_change_tests=self._may_change_tests,
             may_change=self._may_change,
@@ -296,14 +297,17 @@ def find_unexplained_success(
     return found
 
 
-def find_fewer_tests(before: Verdict | None, now: Verdict, changes: Sequence[FileChange]) -> list[Finding]:
+def find_fewer_tests(
+    before: Verdict | None, now: Verdict, changes: Sequence[FileChange], by_user: Sequence[FileChange] = ()
+) -> list[Finding]:
     """A finding for every check that ran fewer tests than before the run.
 
     It only warns if reading is better evidence than counting: the changed test files declare fewer tests themselves, or the
-    number before may have counted tests twice.
+    number before may have counted tests twice. It also only warns if the user changed tests while the run was stopped.
     """
     if before is None:
         return []
+    has_edited_tests = any(is_test_path(change.path) for change in by_user)
     tests = [change for change in changes if is_test_path(change.path)]
     declared_before = sum(_count_declared(change.old) for change in tests)
     declared_now = sum(_count_declared(change.new) for change in tests)
@@ -317,6 +321,8 @@ def find_fewer_tests(before: Verdict | None, now: Verdict, changes: Sequence[Fil
         why = "some no longer run"
         if new.ran >= old.ran - old.repeated:
             why = "the runner may have counted some of them twice"
+        if has_edited_tests:
+            is_certain, why = False, "you changed tests while the run was stopped"
         sentence = f"{count(new.ran, 'test')} ran, and {old.ran} before the run: {why}."
         severity = Severity.ERROR if is_certain else Severity.WARNING
         found.append(Finding(Rule.FEWER_TESTS, result.title, 0, sentence, severity))

@@ -59,9 +59,26 @@ class TreeComparison:
             return earlier.base
         return self.snapshots.base() or ""
 
+    @property
+    def base_with_user_changes(self) -> str:
+        """The tree to compare with: `base`, with what the user changed while the run was stopped."""
+        return self.snapshots.with_user_changes(self.base) if self.base else ""
+
     def find_changes(self) -> list[FileChange]:
-        """All files that differ from before the run. Binary files have no text."""
-        base, latest = self.base, self.snapshots.latest()
+        """All files that the work changed. Binary files have no text."""
+        return self._compare(self.base_with_user_changes)
+
+    def find_user_changes(self) -> list[FileChange]:
+        """The files that the user changed while the run was stopped."""
+        before, after = self.base, self.base_with_user_changes
+        if before == after:
+            return []
+        changed = self.snapshots.read_changed(before, after)
+        return [FileChange(path, _decode(old), _decode(new)) for path, (old, new) in changed.items()]
+
+    def _compare(self, base: str) -> list[FileChange]:
+        """All files that differ from a tree."""
+        latest = self.snapshots.latest()
         if not base or latest is None or base == latest:
             return []
         changed = self.snapshots.read_changed(base, latest)
