@@ -124,6 +124,27 @@ class TestCtrlC:
         assert re.search(r"^- Changes: 2 files, .*\(part\.txt, done\.txt\)$", again.out, re.M), again.out
         assert "received RESUME" not in again.out, "that it continues was said"
 
+    @pytest.mark.parametrize("when", ["baseline", "after-turn"])
+    def test_second_stops_a_check_that_runs(self, project: Project, when: str) -> None:  # noqa: F811
+        is_slow = "true" if when == "baseline" else "test -f work.txt"
+        check = f"`if {is_slow} && ! test -f quick; then touch checking; sleep 300; fi; test -f done.txt`"
+        process = project.start(*project.playing(NEVER_DONE, until=check))
+        eventually(lambda: (project.root / "checking").exists())
+        process.send_signal(signal.SIGINT)
+        eventually(lambda: project.journal("signal.accepted"))
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 7, out + err
+        assert "Pausing after these checks. Press Ctrl-C again to stop them now.\n" in out
+        assert "Stopping the checks now. `ralph resume` runs them again.\n" in out
+        assert "Interrupting" not in out
+        assert project.living() == [], "the check has ended, too"
+        for name in ("quick", "done.txt"):
+            (project.root / name).touch()
+        again = project.ralph("resume")
+        assert again.code == 0, again.said
+        assert "PASS" in again.out
+
     def test_turn_that_was_not_verified_is_named(self, project: Project) -> None:  # noqa: F811
         scenario = """
 turns:

@@ -99,6 +99,8 @@ class Kernel(Generic[S]):
         self._direct_signals: list[Signal] = []
         self._stop: Stop | None = None
         self._over_limit = False
+        self._interrupts = False
+        """Whether the user asked for a pause that does not wait for what runs."""
         self._decided: tuple[S | None, Decision] = (None, Do(()))
 
     async def run(self) -> Stop:
@@ -141,6 +143,8 @@ class Kernel(Generic[S]):
         self._take_edits()
         if self._stop:
             return self._stop
+        if self._interrupts and not self._jobs.turns and (stop := self._stop_if_paused()):
+            return stop
         if lost := self._jobs.lost_snapshots:
             return Stop(Outcome.UNVERIFIABLE, f"{lost.what}; {lost.todo}")
         decision = self._decide()
@@ -258,6 +262,8 @@ class Kernel(Generic[S]):
         for signal in taken:
             if signal.type is SignalType.ABORT:
                 self._stop = _stop_for_abort(signal)
+            elif signal.type is SignalType.PAUSE:
+                self._interrupts = signal.now
 
     def _stage(self) -> Stage:
         return self._decide().stage
@@ -333,14 +339,20 @@ class Kernel(Generic[S]):
 
     def _reason_not_to_wait(self) -> Stop | None:
         """Why the run ends while nothing runs, although a turn may wait for its next attempt."""
-        if self.ledger.paused:
-            said = f": {self.ledger.pause_message}" if self.ledger.pause_message else ""
-            return Stop(Outcome.PAUSED, f"Paused by signal{said}")
+        if stop := self._stop_if_paused():
+            return stop
         spent = self.ledger.with_activity(self._jobs.activity.peek())
         reached = self.ledger.limits.find_reached(spent, self.ports.clock.now())
         if reached and (self._jobs or reached is Outcome.LIMIT_DEADLINE):
             return Stop(reached, describe_limit(reached, self.ledger.limits, spent))
         return None
+
+    def _stop_if_paused(self) -> Stop | None:
+        """The end of a run that the user paused."""
+        if not self.ledger.paused:
+            return None
+        said = f": {self.ledger.pause_message}" if self.ledger.pause_message else ""
+        return Stop(Outcome.PAUSED, f"Paused by signal{said}")
 
     def _handle_results(self, results: list[JobResult]) -> Stop | None:
         """Account for results, and return why the run ends with them, if it does."""

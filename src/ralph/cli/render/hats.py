@@ -24,7 +24,7 @@ class HatsRenderer(SessionRenderer):
     """How many bytes of the file were read."""
     by_turn: dict[object, list[EventLine]] = field(default_factory=dict)
 
-    def lines(self, record: Record) -> list[str]:
+    def entry_lines(self, record: Record) -> list[str]:
         """The lines that the user reads for a record; none if it is of no interest."""
         match record.entry:
             case RunStarted(run=run, resumed=resumed):
@@ -45,7 +45,7 @@ class HatsRenderer(SessionRenderer):
                     lines.append(f"  changed {changes_text(result.change)}")
                 return [*lines, *self._event_lines(record.at)]
             case MergeEnded():
-                return [*super().lines(record), *self._event_lines(record.at)]
+                return [*super().entry_lines(record), *self._event_lines(record.at)]
             case DocumentEdited():
                 return []
             case WorkCommitted(commit=commit, notice=notice):
@@ -54,7 +54,7 @@ class HatsRenderer(SessionRenderer):
                     lines.append(f"note: {notice}")
                 return lines
             case _:
-                return super().lines(record)
+                return super().entry_lines(record)
 
     def _event_lines(self, at: float) -> list[str]:
         return [f"  -> {_event_text(event)}" for event in self._take_events_until(at)]

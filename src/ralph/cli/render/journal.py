@@ -102,9 +102,29 @@ class Renderer:
     """The commits that agents made, a sentence each."""
     messages: dict[str, str] = field(default_factory=dict)
     """What the user said in each signal, by its id; its type if that was nothing."""
+    running: set[int] = field(default_factory=set)
+    """The turns that run."""
+    checking: set[str] = field(default_factory=set)
+    """The work whose checks run."""
 
     def lines(self, record: Record) -> list[str]:
         """The lines that the user reads for a record; none if it is of no interest."""
+        match record.entry:
+            case TurnStarted(turn=turn):
+                self.running.add(turn)
+            case TurnEnded(turn=turn):
+                self.running.discard(turn)
+            case ChecksStarted(key=key):
+                self.checking.add(key)
+            case ChecksEnded(key=key):
+                self.checking.discard(key)
+            case RunStarted():
+                # Checks are run again after a resume. Turns may still run.
+                self.checking.clear()
+        return self.entry_lines(record)
+
+    def entry_lines(self, record: Record) -> list[str]:
+        """The lines for a record. The renderers of workflows have their own."""
         return LINES[type(record.entry)](self, record.entry)
 
     def quote_message(self, name: str) -> str:
@@ -193,14 +213,24 @@ def received_line(renderer: Renderer, entry: TurnStarted) -> str:
 def _signal_accepted(renderer: Renderer, entry: SignalAccepted) -> list[str]:
     signal = entry.signal
     if signal.name.startswith(CTRL_C):
-        pauses = "Pausing after this turn. Press Ctrl-C again to interrupt it now."
-        return ["Interrupting the turn now. `ralph resume` continues it." if signal.now else pauses]
+        return [_describe_ctrl_c(renderer, now=signal.now)]
     if signal.name.startswith(RESUMED):
         return []
     target = f" for {signal.target}" if signal.target else ""
     message = " ".join(signal.message.split())
     renderer.messages[signal.id] = message or f"{signal.type}"
     return [f"received {signal.type}{target}" + (f": {message}" if message else "")]
+
+
+def _describe_ctrl_c(renderer: Renderer, *, now: bool) -> str:
+    """What Ctrl-C does, which depends on what runs."""
+    if renderer.checking and not renderer.running:
+        if now:
+            return "Stopping the checks now. `ralph resume` runs them again."
+        return "Pausing after these checks. Press Ctrl-C again to stop them now."
+    if now:
+        return "Interrupting the turn now. `ralph resume` continues it."
+    return "Pausing after this turn. Press Ctrl-C again to interrupt it now."
 
 
 def _signal_received(renderer: Renderer, entry: SignalReceived) -> list[str]:

@@ -163,5 +163,6 @@ def view_for(renderer: Renderer, facts: RunView, *, as_json: bool) -> PlainView:
     view = LiveView(renderer, facts, out) if out.isatty() else PlainView(renderer, facts, out)
     for task in facts.tasks:
         view.remember(TaskChanged(task.id, task.title, task.state, wave=task.wave))
+    renderer.running.update(turn.number for turn in facts.running_turns)
     renderer.messages.update((signal.id, " ".join(signal.message.split())) for signal in facts.signals)
     return view

@@ -38,7 +38,7 @@ class LoopRenderer(Renderer):
     told: int = 0
     """The iteration whose lesson was shown last."""
 
-    def lines(self, record: Record) -> list[str]:
+    def entry_lines(self, record: Record) -> list[str]:
         entry, before = record.entry, self.state
         if isinstance(entry, LimitExtended):
             self._extend(entry.limits)
@@ -65,7 +65,7 @@ class LoopRenderer(Renderer):
                     lines += self._render_lesson()
                 return lines
             case _:
-                return super().lines(record)
+                return super().entry_lines(record)
 
     def _extend(self, limits: Limits) -> None:
         settings = replace(self.loop.settings, max_iterations=limits.iterations, timeout=limits.active_seconds)

@@ -37,8 +37,8 @@ class SessionRenderer(Renderer):
         title = self.titles.get(work.task, "") if work else ""
         return words.replace(work.task, f"{work.task} {title}", 1) if work and title else words
 
-    def lines(self, record: Record) -> list[str]:
-        lines = super().lines(record)
+    def entry_lines(self, record: Record) -> list[str]:
+        lines = super().entry_lines(record)
         if isinstance(record.entry, TaskChanged):
             self.titles[record.entry.task] = record.entry.title
         if isinstance(record.entry, TurnEnded) and record.entry.settles_work:
