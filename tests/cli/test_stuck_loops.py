@@ -73,3 +73,20 @@ def test_the_best_iteration_is_the_last_one_that_moved_the_number(project: Proje
     assert loop(project, "case $n in 1) echo 7;; 2) echo 4;; *) echo 8;; esac > n", "sh check.sh", 4)[0] == 3
     restored = project.ralph("restore", "best", "--force")
     assert (restored.code, (project.root / "n").read_text()) == (0, "4\n"), restored.out
+
+
+def test_an_agent_that_adds_an_error_each_turn_is_stuck_and_the_start_was_best(project: Project) -> None:  # noqa: F811
+    """Every failure set is new, but there are more and more failures."""
+    (project.root / "errors.txt").write_text("a.py:1: error: name\n")
+    check = "`cat errors.txt; n=$(wc -l < errors.txt); echo Found $n errors; test $n = 0`"
+    add = 'n=$(wc -l < errors.txt); echo "a.py:$n$n: error: kind $n" >> errors.txt'
+    done = project.work(add, until=check)
+    assert done.code == 4, done.said
+    assert "No progress in 3 iterations." in done.out
+    name = project.run.name
+    assert f"ralph restore best {name}   (the state before the run was the best: " in done.out
+    assert "none: the state before the run was better" in project.ralph("report").out
+    restored = project.ralph("restore", "best")
+    assert restored.code == 0, restored.said
+    assert "as they were before the run" in restored.out
+    assert (project.root / "errors.txt").read_text() == "a.py:1: error: name\n"

@@ -429,7 +429,7 @@ class TestStuck:
 
     def test_a_number_that_goes_up_and_down_is_one(self) -> None:
         run = begun()
-        for number in range(6):
+        for number in range(5):
             run.iterate(verdict(failed=5 + number % 2))
         assert run.state.outcome is Outcome.STUCK
 

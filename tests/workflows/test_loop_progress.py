@@ -8,8 +8,8 @@ from ralph.verify.measures import mark_unstable_figures, read_failure_set
 from ralph.workflows.loop.progress import LoopProgress
 
 
-def verdict(count: float | None, digest: str, tree: str) -> Verdict:
-    failures = FailureSet(count, digest)
+def verdict(count: float | None, digest: str, tree: str, *, is_reported: bool = False) -> Verdict:
+    failures = FailureSet(count, digest, is_reported)
     result = CheckResult("`ruff check` passes", CheckStatus.FAILED, 0.1, code=1, failures=failures)
     return Verdict((result,), snapshot=tree)
 
@@ -55,6 +55,33 @@ NEW = [f"set {number}" for number in range(40)]
 )
 def test_a_loop_is_stuck(counts: list[float | None], digests: list[str], stuck: list[int]) -> None:
     assert play(counts, digests) == stuck
+
+
+@pytest.mark.parametrize(
+    ("counts", "digests", "stuck"),
+    [
+        ([1.0, 2, 3, 4, 5], NEW[:5], [3, 4]),
+        ([1.0, 20, 19, 18, 17, 16], NEW[:6], []),
+        ([1.0, 20, 25, 24, 30, 29], NEW[:6], []),
+        ([5.0, 6, 7, 6, 7, 8, 9], NEW[:7], [6]),
+        ([4.0, 4, 4, 4, 4], NEW[:5], []),
+    ],
+    ids=[
+        "one more each time",
+        "a syntax error is fixed, and the others show",
+        "up, and down in between",
+        "up three times in a row",
+        "other errors each time",
+    ],
+)
+def test_more_reported_failures_are_no_progress(counts: list[float], digests: list[str], stuck: list[int]) -> None:
+    progress = LoopProgress()
+    found = []
+    for number, (count, digest) in enumerate(zip(counts, digests, strict=True)):
+        progress = progress.after(verdict(count, digest, f"tree {number}", is_reported=True), number)
+        if progress.is_stuck:
+            found.append(number)
+    assert found == stuck
 
 
 def test_more_passed_tests_than_ever_are_progress() -> None:

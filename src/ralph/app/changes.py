@@ -213,6 +213,8 @@ def _find_iteration(which: str, project: Project, run: RunDir, snapshots: Snapsh
     if which == "best":
         best = _best(project, run)
         number, sha = best.get("number"), best.get("snapshot")
+        if number == 0:
+            return 0, snapshots.base() or ""
         if isinstance(number, int) and (sha in known or number in iterations):
             return number, str(sha) if sha in known else iterations[number]
         raise UsageError(f"run {run.id} has no best iteration yet", todo=_choices(iterations))

@@ -10,7 +10,7 @@ from ralph.core.limits import Limits, describe_cost, option_to_go_on, ways_to_go
 from ralph.core.outcomes import Outcome
 from ralph.core.text import count
 from ralph.workflows.loop import HOME
-from ralph.workflows.loop.report import allow_command, duration, list_lessons, totals
+from ralph.workflows.loop.report import allow_command, duration, is_worth_restoring, list_lessons, name_best, totals
 from ralph.workflows.loop.rules import Loop, reopen
 from ralph.workflows.loop.state import LoopState, Phase
 
@@ -155,7 +155,6 @@ class LoopRenderer(Renderer):
 
     def _options(self, ended: RunEnded) -> list[str]:
         run, best = self.run, self.state.best
-        last = self.state.iterations[-1].snapshot if self.state.iterations else ""
         ways = ways_to_go_on(ended.outcome, ended.limits, ended.spent)
         lines = []
         if self.state.blocking_rules:
@@ -169,8 +168,8 @@ class LoopRenderer(Renderer):
             )
         if not ways:
             lines.append(f"- ralph resume {run}{more}   (continue from here)")
-        if best and best.snapshot != last:
-            lines.append(f"- ralph restore best {run}   (iteration {best.number} was the best: {best.result[:80]})")
+        if best and is_worth_restoring(best, self.state):
+            lines.append(f"- ralph restore best {run}   ({name_best(best)}: {best.result[:80]})")
         if not self.has_snapshots:
             return [*lines, f"- ralph abort {run}   (keeps its changes)"]
         return [*lines, f"- ralph abort {run}   (add --revert to undo its changes)", f"- ralph diff {run}"]

@@ -58,12 +58,17 @@ class LoopProgress:
     """Iterations in a row without progress."""
     figures: tuple[Figure, ...] = ()
     """The numbers that checks print beside what they count."""
+    last: Counts = ()
+    """What each check counted the last time; None if it does not say how many failures there are."""
     failures: Counts = ()
     """How many failures there were: before the run, now, and at best; empty if some cannot be counted."""
 
     def after(self, verdict: Verdict, iteration: int) -> "LoopProgress":
         """With one more verdict. Progress is one of these: a lower count, more passed tests, a failure set that this run has
         not seen, an exception at a new place, or a number in the output that goes further in one direction than ever.
+
+        More failures than the last time are no progress, however new they are. If they came up because something else was
+        fixed, their number falls again in the next iterations.
 
         A tool that stops at the first failure always counts one, but what fails is new, or more tests pass before it. A tree
         that was judged before cannot have new failures: what differs then is noise.
@@ -80,6 +85,8 @@ class LoopProgress:
         is_further = any(new.has_advanced(old) for new, old in zip(figures, self.figures, strict=False))
         is_new = _short(failure) not in self.seen or is_other_place or is_further
         is_new = is_new and (not verdict.snapshot or tree not in self.seen)
+        last = tuple(map(_count_reported, results))
+        is_new = is_new and not _has_risen(self.last, last)
         added = [_short(failure), *places, *([tree] if verdict.snapshot else [])]
         return replace(
             self,
@@ -88,6 +95,7 @@ class LoopProgress:
             seen=tuple(dict.fromkeys((*self.seen, *added)))[-MAX_SEEN:],
             stalled=0 if is_better or is_new else self.stalled + 1,
             figures=figures,
+            last=last,
             failures=self._count_failures(verdict),
         )
 
@@ -127,6 +135,18 @@ def _count(result: CheckResult) -> float | None:
     if result.passed:
         return 0.0
     return result.failures.count if result.failures else None
+
+
+def _count_reported(result: CheckResult) -> float | None:
+    """What the check itself counts or measures. Lines that Ralph counted may be new because the check got further."""
+    is_exact = result.value is not None or (result.failures and result.failures.is_reported)
+    return _count(result) if result.passed or is_exact else None
+
+
+def _has_risen(before: Counts, now: Counts) -> bool:
+    """Whether the failures of some check became more, and those of no other check fewer."""
+    pairs = [(old, new) for old, new in zip(before, now, strict=False) if old is not None and new is not None]
+    return any(new > old for old, new in pairs) and not any(new < old for old, new in pairs)
 
 
 def _count_passed(result: CheckResult) -> float | None:

@@ -11,7 +11,7 @@ from ralph.core.outcomes import Outcome
 from ralph.core.text import count
 from ralph.core.turns import Change
 from ralph.documents.session.markdown import row
-from ralph.workflows.loop.state import Iteration, LoopParameters, LoopState
+from ralph.workflows.loop.state import Best, Iteration, LoopParameters, LoopState
 
 QUOTED = 6000
 """How many characters of the failing checks' output a prompt quotes, all checks together."""
@@ -197,7 +197,7 @@ def _facts(state: LoopState, settings: LoopParameters, ended: RunEnded) -> str:
         ("Cost", describe_cost(spent)),
         ("Tokens", f"{spent.input_tokens} in, {spent.output_tokens} out"),
         ("Changes", changes_text(total)),
-        ("Best iteration", f"{best.number} ({best.result})" if best else "none was recorded"),
+        ("Best iteration", _describe_best(best) if best else "none was recorded"),
         *isolation_row(ended),
     ]
     return "| | |\n| --- | --- |\n" + "\n".join(row(*one) for one in rows)
@@ -280,9 +280,24 @@ def _next(state: LoopState, settings: LoopParameters, ended: RunEnded) -> str:
     if ended.outcome in (Outcome.STUCK, Outcome.AWAITING_GUIDANCE):
         guide = f'ralph resume {run} --guidance "..."{more}'
         lines = [f"Say what to do differently: `{guide}`, or end it: `ralph abort {run}`."]
-    if best and state.iterations and best.snapshot != state.iterations[-1].snapshot:
-        lines.append(f"Iteration {best.number} was the best: restore it with `ralph restore best {run}`.")
+    if best and is_worth_restoring(best, state):
+        lines.append(f"{name_best(best).capitalize()}: restore it with `ralph restore best {run}`.")
     return "\n\n".join(lines)
+
+
+def is_worth_restoring(best: Best, state: LoopState) -> bool:
+    """Whether the tree is another one than after the best iteration."""
+    has_changed = any(one.files for one in state.iterations if one.number > best.number)
+    return has_changed and best.snapshot != state.iterations[-1].snapshot
+
+
+def name_best(best: Best) -> str:
+    """Which iteration was the best, as a sentence without its end."""
+    return f"iteration {best.number} was the best" if best.number else "the state before the run was the best"
+
+
+def _describe_best(best: Best) -> str:
+    return f"{best.number or 'none: the state before the run was better'} ({best.result})"
 
 
 def allow_command(run: str, rules: Sequence[str]) -> str:

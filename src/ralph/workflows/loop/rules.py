@@ -356,6 +356,7 @@ class Loop:
             failed_before=failed_before,
             fixed=(),
             broken=(),
+            best=_rate_baseline(verdict),
             progress=state.progress.after(verdict, 0),
         )
         if verdict.passed:
@@ -451,8 +452,16 @@ def _judge_iteration(state: LoopState, verdict: Verdict) -> Iteration:
     return with_lesson(judged, draw_lesson(judged, verdict, state))
 
 
+def _rate_baseline(verdict: Verdict) -> Best | None:
+    """The state before the run, as the best so far. If its checks count nothing, any progress is better."""
+    score = round(verdict.score, 4)
+    if not score or not verdict.snapshot or verdict.passed:
+        return None
+    return Best(0, verdict.snapshot, score, verdict_summary(verdict))
+
+
 def _best(best: Best | None, judged: Iteration | None, *, is_progress: bool) -> Best | None:
-    """The better of two iterations, by their scores; the earlier one if they are equal.
+    """The better of two iterations, by their scores; the earlier one if they are equal and the later made no progress.
 
     If the checks count nothing, no iteration has a score. Then it is the last one that made progress.
     """
@@ -460,8 +469,11 @@ def _best(best: Best | None, judged: Iteration | None, *, is_progress: bool) -> 
         return best
     if not judged.score and (not is_progress or (best and best.score)):
         return best
-    if judged.score and best and (best.passed, best.score) >= (judged.passed, judged.score):
-        return best
+    if judged.score and best:
+        known, new = (best.passed, best.score), (judged.passed, judged.score)
+        # Work that is as good as the state before the run stays.
+        if known > new or (known == new and best.number and not is_progress):
+            return best
     return Best(judged.number, judged.snapshot, judged.score, judged.result, judged.passed)
 
 

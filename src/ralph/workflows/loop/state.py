@@ -156,6 +156,7 @@ class Best:
     """The best iteration so far, by what the checks measured."""
 
     number: int
+    """0 if the state before the run was better than all iterations."""
     snapshot: str
     score: float
     result: str
