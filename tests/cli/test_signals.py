@@ -112,6 +112,8 @@ class TestSteering:
         eventually(lambda: project.journal("signal.accepted"))
         (project.root / "go").touch()
         assert ended(engine) == 0
+        log = project.ralph("logs").out
+        assert "turn 1 ended before your message reached it, after" in log and "interrupted" not in log
         prompts = [path.read_text() for path in sorted(project.root.glob("prompt-1-*.txt"))]
         assert [told("STEER", "Use httpx", text) for text in prompts] == [False, True]
         assert [entry["result"]["end"] for entry in project.journal("turn.ended")] == ["steered", "finished"]

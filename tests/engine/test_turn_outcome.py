@@ -372,7 +372,7 @@ class TestCounters:
             (TurnEnd.INTERRUPTED, {}, (1, 1, 0, 0)),
             (TurnEnd.OVERLOADED, {}, (1, 0, 1, 0)),
             (TurnEnd.STEERED, {}, (1, 0, 0, 0)),
-            (TurnEnd.STEERED, {"missed_messages": ("one",)}, (1, 0, 0, 1)),
+            (TurnEnd.STEERED, {"missed_messages": ("one",)}, (1, 0, 0, 0)),
             (TurnEnd.LIMITED, {}, (1, 0, 0, 0)),
             (TurnEnd.UNAVAILABLE, {}, (1, 0, 0, 0)),
             (FINISHED, {"repair_follows": True}, (1, 0, 0, 0)),
@@ -382,6 +382,12 @@ class TestCounters:
         work = PendingWork()
         work.note_turn_ended(TurnEnded("key", 1, "role", 1, TurnResult(end, 0, 1), retry_at=2.0, **more))
         assert (work.attempt, work.interruptions, work.overloads, work.steer_continuations) == counters
+
+    def test_only_a_turn_that_ended_by_itself_counts_as_continued_for_a_message(self) -> None:
+        work = PendingWork()
+        result = TurnResult(TurnEnd.STEERED, 0, 1, is_own_end=True)
+        work.note_turn_ended(TurnEnded("key", 1, "role", 1, result, retry_at=2.0, missed_messages=("one",)))
+        assert work.steer_continuations == 1
 
     def test_another_agent_begins_with_no_overloads_of_its_own(self) -> None:
         work = PendingWork(

@@ -225,6 +225,8 @@ class TurnResult:
     """The documents that it handed over, by name; they are filed with the turn, and not journaled."""
     received: tuple[str, ...] = field(default=(), metadata=former_name("heard"))
     """The names of the messages from the user that it received while it ran."""
+    is_own_end: bool = False
+    """Of a turn that ended as `STEERED`: whether it ended by itself, and was not interrupted."""
     warnings: tuple[str, ...] = ()
     """What the user should know about how it went, in sentences."""
     quota: Quota | None = None

@@ -100,7 +100,7 @@ class PendingWork:
     missed_messages: tuple[str, ...] = ()
     """The messages that the last turn did not get."""
     steer_continuations: int = 0
-    """How often the work was continued for a STEER that a turn missed, or that interrupted it."""
+    """How often the work was continued because a turn ended before it got a STEER."""
     to_pause: bool = False
     """Whether the turn under way was asked to pause."""
     earlier: tuple[EarlierTurn, ...] = ()
@@ -131,7 +131,8 @@ class PendingWork:
             self.overloads += 1
             self.agent_overloads += 1
         elif result.end is TurnEnd.STEERED:
-            self.steer_continuations += bool(ended.missed_messages)
+            # An interruption was the user's wish. Only work that would have counted can continue too often.
+            self.steer_continuations += bool(ended.missed_messages) and result.is_own_end
             self.turn_to_repair = None
         elif result.end not in (TurnEnd.LIMITED, TurnEnd.UNAVAILABLE):
             self.attempt += 1
@@ -311,7 +312,7 @@ def _decide_next(returned: ReturnedTurn, result: TurnResult, situation: Situatio
 
     # Was it steered? Interrupted for a message, finished before it got one, or paused as the user asked.
     if is_steered(result, work, returned.missed_messages):
-        steered = replace(result, end=TurnEnd.STEERED)
+        steered = replace(result, end=TurnEnd.STEERED, is_own_end=result.end is TurnEnd.FINISHED)
         return TurnOutcome(NextStep.CONTINUE, steered, now, "it continues with the message from the user")
 
     # Is the answer broken? One turn may repair it. After that it counts as a failure if the answer is required. The next

@@ -172,7 +172,10 @@ _ENDINGS = {
 
 def turn_ended_lines(entry: TurnEnded) -> list[str]:
     result = entry.result
-    facts = [f"turn {entry.turn} {_ENDINGS.get(result.end, result.end)} after {duration(result.seconds)}"]
+    ending = _ENDINGS.get(result.end, result.end)
+    if result.end is TurnEnd.STEERED and result.is_own_end:
+        ending = "ended before your message reached it," if entry.missed_messages else "paused"
+    facts = [f"turn {entry.turn} {ending} after {duration(result.seconds)}"]
     if result.usage.cost is not None:
         facts.append(f"${result.usage.cost:.4f}")
     if result.survivors:
