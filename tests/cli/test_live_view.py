@@ -60,6 +60,7 @@ def test_live_line_shows_tool_check_time_and_cost(project: Project, tmp_path: Pa
     assert "I try it" in seen
     assert "checking `sleep 1.5; test -f done.txt` passes" in seen
     assert "$0.25 of $3" in seen
+    assert "limit $3" in seen and "$0.00" not in seen, "nothing is known before the first report"
     assert "COMPLETE" in seen
 
 

@@ -163,6 +163,22 @@ turns:
         assert "received your request to pause" in out
 
 
+def test_abort_after_a_limit_grants_nothing(project: Project) -> None:  # noqa: F811
+    assert project.play(NEVER_DONE, "--max-iterations", "2").code == 3
+    assert project.ralph("abort").code == 0
+    assert project.journal("limit.extended") == []
+    status = project.ralph("status").out
+    assert "2/2" in status and "2/4" not in status, status
+
+
+def test_resume_after_a_limit_says_what_it_grants(project: Project) -> None:  # noqa: F811
+    assert project.play(NEVER_DONE, "--max-iterations", "1", "--max-cost", "5").code == 3
+    again = project.ralph("resume")
+    assert "limits extended: 1 more iteration, 2 in all (resumed after limit-iterations)\n" in again.out
+    higher = project.ralph("resume", "--max-iterations", "3", "--max-cost", "7")
+    assert "limits extended: 1 more iteration, 3 in all; $6.98 more, $7 in all (resumed after limit-" in higher.out
+
+
 def test_pause_means_the_live_run(project: Project) -> None:  # noqa: F811
     process = project.start(*project.playing(SLOW))
     eventually(lambda: (project.root / "part.txt").exists())

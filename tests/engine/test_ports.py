@@ -494,7 +494,10 @@ def test_extended_limits_are_journaled_with_the_reason(tmp_path: Path) -> None:
     sim.run()
     sim.run()
     [extended] = sim.entries(LimitExtended)
-    assert (extended.limits.iterations, extended.reason) == (2, "resumed after limit-iterations")
+    assert (extended.limits.iterations, extended.reason) == (
+        2,
+        "1 more iteration, 2 in all (resumed after limit-iterations)",
+    )
 
 
 def test_abort_without_a_message_names_the_signal(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def build_kernel(
         lander=Lander(root, record, merger) if record.branch else None,
         questions=run.questions,
     )
-    limits = granted or ledger.extended_limits(record.limits)
+    limits = granted or ledger.limits
     entry = RunStarted(
         pid=os.getpid(),
         version=__version__,

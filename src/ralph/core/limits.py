@@ -211,6 +211,31 @@ def ways_to_go_on(reached: Outcome, limits: Limits, spent: Spent) -> tuple[Raise
             return ()
 
 
+def describe_grants(before: Limits, after: Limits, spent: Spent) -> list[str]:
+    """What new limits allow from now on, and in all."""
+    grants = []
+    if after.iterations != before.iterations and after.iterations is not None:
+        more = count(after.iterations - spent.iterations, "more iteration", "more iterations")
+        grants.append(f"{more}, {after.iterations} in all")
+    if after.active_seconds != before.active_seconds and after.active_seconds is not None:
+        minutes = after.active_seconds / 60
+        more_minutes = f"{minutes - spent.active_seconds / 60:.3g}"
+        unit = "minute" if more_minutes == "1" else "minutes"
+        grants.append(f"{more_minutes} more {unit} of active time, {minutes:.3g} in all")
+    if after.cost != before.cost and after.cost is not None:
+        grants.append(f"${after.cost - spent.cost:.2f} more, ${after.cost:g} in all")
+    if after.tokens != before.tokens and after.tokens is not None:
+        grants.append(f"{after.tokens - spent.tokens} more tokens, {after.tokens} in all")
+    if after.deadline != before.deadline:
+        when = datetime.fromtimestamp(after.deadline or 0.0).strftime("%Y-%m-%d %H:%M")
+        grants.append(f"the deadline is {when}" if after.deadline is not None else "no deadline")
+    if after.quota != before.quota and after.quota is not None:
+        grants.append(f"{after.quota:.0%} of the agent's subscription")
+    if after.allow_unpriced and not before.allow_unpriced:
+        grants.append("the cost limit is not enforced for turns without a price")
+    return grants
+
+
 def option_to_go_on(limits: Limits, spent: Spent) -> str:
     """What to add to `ralph resume` if the run ended for another reason and has no iteration left; empty if it has."""
     if not limits.out_of_iterations(spent):

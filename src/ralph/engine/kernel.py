@@ -34,7 +34,7 @@ from ralph.core.events import (
     Work,
     WorkCommitted,
 )
-from ralph.core.limits import Limits, Spent
+from ralph.core.limits import Limits, Spent, describe_grants
 from ralph.core.outcomes import Outcome
 from ralph.core.prompt import Prompt
 from ralph.core.signals import RESUMED, Signal, SignalType, Stage
@@ -188,6 +188,8 @@ class Kernel(Generic[S]):
         if self._start.limits != self.ledger.limits:
             ended = self.ledger.ended
             reason = f"resumed after {ended.outcome}" if ended else "resumed"
+            if grants := describe_grants(self.ledger.limits, self._start.limits, self.ledger.spent):
+                reason = f"{'; '.join(grants)} ({reason})"
             self._journal(LimitExtended(self._start.limits, reason))
         self._journal(self._start.entry)
         for notice in self._start.notices:

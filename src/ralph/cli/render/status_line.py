@@ -39,11 +39,12 @@ class StatusLine:
     def text(self, width: int = 0) -> str:
         """The facts in one line. If `width` is given, the activity is cut, so that cost and time are visible."""
         facts, now = self._facts, time.time()
-        spent = replace(facts.spent, cost=facts.spent.cost + (usage_of(facts).cost or 0.0))
         before = [*_describe_iteration(facts), *_describe_tasks(facts)]
         if facts.sandbox.startswith(NOT_ISOLATED):
             before.insert(0, NOT_ISOLATED)
-        after = [cost_so_far(spent, facts.allowed), duration(facts.spent.active_seconds + _measure_open(facts, now))]
+        after = [duration(facts.spent.active_seconds + _measure_open(facts, now))]
+        if cost := _describe_cost(facts):
+            after.insert(0, cost)
         room = width - len(" · ".join([*before, "", *after])) if width else _ACTIVITY_CHARS
         return " · ".join([*before, self._describe_activity(max(room, _LEAST_ACTIVITY_CHARS), now), *after])
 
@@ -101,6 +102,17 @@ def _describe_tasks(facts: RunView) -> Iterator[str]:
 
 def _shorten(text: str, most: int) -> str:
     return text if len(text) <= most else text[: max(most - 1, 0)] + "…"
+
+
+def _describe_cost(facts: RunView) -> str:
+    """The cost so far. Before the first report of an agent, there is only the limit; empty if there is none."""
+    running, limits = usage_of(facts), facts.allowed
+    if facts.spent.turns or running.cost is not None or limits.allow_unpriced:
+        spent = replace(facts.spent, cost=facts.spent.cost + (running.cost or 0.0))
+        return cost_so_far(spent, limits)
+    if running.unpriced is not None:
+        return "cost unknown"
+    return f"limit ${limits.cost:g}" if limits.cost else ""
 
 
 def cost_so_far(spent: Spent, limits: Limits) -> str:

@@ -189,7 +189,7 @@ def _facts(state: LoopState, settings: LoopParameters, ended: RunEnded) -> str:
         ("Task", state.task),
         ("Type", settings.type),
         ("Run", settings.run_id),
-        ("Status", f"{ended.outcome}: {ended.reason}"),
+        ("Status", f"{ended.outcome} ({ended.reason})"),
         ("Criterion", settings.criterion),
         ("Iterations", f"{spent.iterations} of {ended.limits.iterations or 'any number'}"),
         ("Duration", f"{duration(spent.active_seconds)} of active work"),
