@@ -179,6 +179,21 @@ def test_resume_after_a_limit_says_what_it_grants(project: Project) -> None:  # 
     assert "limits extended: 1 more iteration, 3 in all; $6.98 more, $7 in all (resumed after limit-" in higher.out
 
 
+def test_lesson_of_a_turn_that_a_limit_cut_says_so(project: Project) -> None:  # noqa: F811
+    done = project.work("echo x > work.txt; sleep 300", "--timeout", "0.05")
+    assert done.code == 3, done.said
+    assert "a limit of the run ended the turn before the agent had finished" in done.out
+    again = project.ralph("resume", "--timeout", "60", "--agent-command", project.agent("touch done.txt"), "--yes")
+    assert "Why: a limit of the run ended the turn" in (project.turn(2) / "prompt.md").read_text(), again.said
+
+
+def test_last_failure_has_no_code_fences(project: Project) -> None:  # noqa: F811
+    many = "`for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14; do echo line $n; done; false`"
+    done = project.play(NEVER_DONE, "--max-iterations", "1", until=many)
+    shown = done.out.partition("Last failure (iteration 1):\n")[2].partition("\n\n")[0]
+    assert shown.endswith("line 14") and "```" not in shown, shown
+
+
 def test_pause_means_the_live_run(project: Project) -> None:  # noqa: F811
     process = project.start(*project.playing(SLOW))
     eventually(lambda: (project.root / "part.txt").exists())

@@ -1,5 +1,6 @@
 """How the command line shows a loop: a banner around every iteration and at the end."""
 
+import re
 from dataclasses import dataclass, field, replace
 
 from ralph.cli.render.journal import DOUBLE, RULE, Renderer, checked_lines, received_line, turn_ended_lines
@@ -23,6 +24,9 @@ _LIMITS = {
     Outcome.LIMIT_QUOTA: "MAX_QUOTA",
 }
 
+_FENCE = re.compile(r"(?:`{3,}|~{3,})\w*")
+_FAILURE_LINES = 12
+"""How many lines of the last failure are shown."""
 _SHOWN = 5
 """How many past iterations, or attempts without progress, are listed."""
 
@@ -143,7 +147,7 @@ class LoopRenderer(Renderer):
             f"Iterations completed: {spent.iterations}",
             f"Duration: {duration(spent.active_seconds)} · turns {spent.turns} · cost {describe_cost(spent)}",
             *(("", "Last attempt:", last.action + unverified) if last else ()),
-            *(("", f"Last failure ({judged}):", *state.failure.splitlines()[-12:]) if state.failure else ()),
+            *(("", f"Last failure ({judged}):", *_last_lines(state.failure)) if state.failure else ()),
             *(("", "Findings that prevent success:", *last.gaming) if last and state.blocking_rules else ()),
             *(("", "Learnings accumulated:", *lessons) if lessons else ()),
             *(("", "Options:", *self._options(ended)) if ended.outcome.resumable else ()),
@@ -196,6 +200,12 @@ class LoopRenderer(Renderer):
             f"Next:   {self.then(ended)}",
             DOUBLE,
         ]
+
+
+def _last_lines(failure: str) -> list[str]:
+    """The end of what the checks said last. The text is made for prompts, so it has code fences."""
+    lines = [line for line in failure.splitlines() if not _FENCE.fullmatch(line)]
+    return lines[-_FAILURE_LINES:]
 
 
 def _headline(outcome: Outcome) -> str:

@@ -265,7 +265,7 @@ class Loop:
             removed=change.removed if change else 0,
             role=event.role,
             snapshot=change.snapshot if change else "",
-            why=str(answer.get("learned") or ""),
+            why=str(answer.get("learned") or _CUT_SHORT.get(result.end, "")),
             try_next=str(answer.get("next") or ""),
             pivot=state.pivot,
             used=tuple(i.number for i in choose_lessons(state, PROFILES[self.settings.type].window)),
@@ -510,6 +510,13 @@ def _enter_next_phase(state: LoopState) -> LoopState:
 
 def _finish(state: LoopState, outcome: Outcome, reason: str) -> LoopState:
     return replace(state, phase=Phase.DONE, outcome=outcome, reason=reason)
+
+
+_CUT_SHORT = {
+    TurnEnd.CUT: "a limit of the run ended the turn before the agent had finished",
+    TurnEnd.WALL: "the turn reached its time limit before the agent had finished",
+}
+"""Why the work of a turn is not complete, if the agent had no time to say anything."""
 
 
 def _last_line(text: str) -> str:
