@@ -617,3 +617,13 @@ class TestWithoutUntil:
         done = project.ralph("loop", "Make it nice", "--agent-command", "true", "--yes")
         assert done.code == 2
         assert "add --until '`make test` passes AND `make lint` passes'" in done.err
+
+    @pytest.mark.parametrize("task", ["Make test -f done.txt pass", "Get `test -f done.txt` to pass, quickly"])
+    def test_a_command_that_the_task_wants_to_pass_is_the_criterion(self, project: Project, task: str) -> None:
+        done = project.ralph("loop", task, "--agent-command", "true", "--yes", "--dry-run")
+        assert done.code == 0, done.said
+        assert "the task names the criterion: `test -f done.txt` passes" in done.out
+
+    def test_a_criterion_in_the_task_that_cannot_be_verified_is_said_to_be_there(self, project: Project) -> None:
+        done = project.ralph("loop", "Work on it until everything is fine", "--agent-command", "true", "--yes")
+        assert (done.code, "where: the task" in done.err, "where: --until" in done.err) == (2, True, False)

@@ -588,16 +588,40 @@ class TestWithoutBackticks:
             ("80% coverage", ">= 80%'"),
             ("coverage of about 65.5 percent", "'coverage from `pytest --cov` >= 65.5%'"),
             ("no errors", "--until '`"),
+            ("pytest -q passes in under 10 seconds", "'`timeout 10 pytest -q` passes'"),
+            ("`pytest -q` takes less than 5 seconds", "'`timeout 5 pytest -q` passes'"),
+            ("pytest finishes within 2 minutes", "'`timeout 120 pytest` passes'"),
+            ("pytest -q passes 3 times in a row", "'`pytest -q` passes' --confirm 3"),
+            ("number of lines in out.txt >= 5", "'`test $(wc -l < out.txt) -ge 5` passes'"),
+            ("size of out.bin is at most 100 bytes", "'`test $(wc -c < out.bin) -le 100` passes'"),
+            ("the score of the page >= 90", r"'/(\d+)/ from `COMMAND` >= 90'"),
+            ("wc -l out.txt is at least 5", r"write --until '/(\d+)/ from `wc -l out.txt` >= 5'"),
+            ("ruff check . is clean", "'`ruff check .` passes'"),
+            ("go vet is happy", "'`go vet` passes'"),
+            ("curl localhost:80 returns 200", "'`curl -fsS -o /dev/null localhost:80` passes'"),
         ],
     )
     def test_what_is_unclear_is_refused_with_the_rewrite(self, repo: Path, text: str, rewrite: str) -> None:
         assert rewrite in refusal(text, repo).todo
 
 
+@pytest.mark.parametrize("text", ["everything is fine", "tests are good", "build output is clean"])
+def test_a_sentence_about_nothing_that_runs_gets_what_this_repository_has(repo: Path, text: str) -> None:
+    assert "write a command that shows it, for example --until '`make test` passes" in refusal(text, repo).todo
+
+
+@pytest.mark.parametrize("text", ["ruff check . is clean", "mypy . has 0 errors", "`mypy .` is clean"])
+def test_a_tool_that_always_prints_something_is_not_to_print_nothing(repo: Path, text: str) -> None:
+    assert "prints nothing" not in refusal(text, repo).todo
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "python3 -c 'print(1)' prints it's done",
+        "pytest -q passes in under 10 seconds",
+        "number of lines in out.txt >= 5",
+        "ruff check . is clean",
         "`sh -c 'exit 1'` prints \"a $b\"",
         "sh -c 'x y' has 0 errors",
         "file a.txt does not contain it's",

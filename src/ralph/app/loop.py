@@ -24,6 +24,7 @@ from ralph.store.files import read_text
 from ralph.store.runs import Project
 from ralph.store.settings import load_config
 from ralph.verify.criterion import Criterion, compile_criterion, compile_yaml
+from ralph.verify.rewrites import find_bare_command
 from ralph.verify.toolchains import CheckKind, find_commands
 from ralph.verify.verifier import hash_inputs
 from ralph.workflows.loop.state import TaskType, guess
@@ -55,7 +56,8 @@ def plan_loop(project: Project, request: LoopRequest, options: RunOptions) -> Ne
     if options.parallel:
         raise UsageError("a loop runs one turn at a time", todo="omit --parallel, or use `ralph session new`")
     sentence = _find_criterion_in_task(task, project.work_dir) if request.criterion is None else request.criterion
-    criterion = _compile_criterion(sentence, check_seconds(config, options), project.work_dir)
+    seconds, where = check_seconds(config, options), "--until" if request.criterion is not None else "the task"
+    criterion = _compile_criterion(sentence, seconds, project.work_dir, where)
     record = build_record(
         workflow="loop",
         task=task,
@@ -96,10 +98,22 @@ def _build_loop_settings(
     )
 
 
+_WANTS = re.compile(
+    r"\b(?:make sure|ensure|make|get|let)\s+(?:that\s+)?(`[^`]+`|[^`]+?)\s+(?:to\s+)?(?:pass|passes|succeed|succeeds)\b",
+    re.IGNORECASE,
+)
+"""A task that asks for a command to pass."""
+
+
 def _find_criterion_in_task(task: str, root: Path) -> str:
-    """The criterion that a task names after the word `until`. Without one, the error suggests what this repository has."""
+    """The criterion that a task names: after the word `until`, or a command that must pass.
+
+    Without one, the error suggests what this repository has.
+    """
     if match := re.search(r"\buntil\s+(\S.*?)[.!]?\s*$", task, re.DOTALL):
         return match[1]
+    if (match := _WANTS.search(task)) and (command := find_bare_command(match[1].strip("`"), root)):
+        return f"`{command}` passes"
     found = [
         f"`{one.command}` passes"
         for kind in (CheckKind.TESTS, CheckKind.LINT, CheckKind.TYPES)
@@ -110,10 +124,14 @@ def _find_criterion_in_task(task: str, root: Path) -> str:
     raise UsageError(what, todo=f"add --until '{example}', or end the task with: until COMMAND passes")
 
 
-def _compile_criterion(text: str, timeout: float, root: Path) -> Criterion:
-    """The compiled criterion: the text itself, or the file that `@FILE` names."""
+def _compile_criterion(text: str, timeout: float, root: Path, where: str) -> Criterion:
+    """The compiled criterion: the text itself, or the file that `@FILE` names. `where` is where the user wrote it."""
     if not text.startswith("@"):
-        return compile_criterion(text, timeout, root)
+        try:
+            return compile_criterion(text, timeout, root)
+        except UsageError as error:
+            error.where = where
+            raise
     path = Path.cwd() / text[1:]
     content = read_text(path, 256 * 1024, "the file of criteria", "pass --until @FILE")
     return compile_yaml(content, str(path), timeout, root)

@@ -98,6 +98,47 @@ def _quote_inside(text: str) -> str:
     return f'"{text}"' if not re.search(r'["$`\\!]', text) else shlex.quote(text)
 
 
+_LIMITED = re.compile(
+    r"(?P<command>.+?)(?:\s+(?:passes|succeeds|runs|finishes|completes|ends|takes|is done|returns))?(?:\s+(?:in|within))?"
+    r"(?:\s+(?:under|below|less than|at most|no more than|up to))?\s+(?P<number>\d+(?:\.\d+)?)\s*"
+    r"(?P<unit>s|secs?|seconds?|min|minutes?)",
+    re.IGNORECASE,
+)
+"""A command that must not take longer than some time."""
+_REPEATED = re.compile(
+    r"(?P<command>.+?)\s+(?:passes|succeeds)\s+(?P<number>\d+)\s+times(?:\s+in\s+a\s+row)?", re.IGNORECASE
+)
+_AMOUNT = re.compile(
+    r"(?:the )?(?:number of )?(?P<what>lines|size|bytes)(?: in| of) (?P<path>\S+)\s+(?:is |are )?"
+    r"(?P<bound>[<>]=?|==?|at least|at most|exactly|more than|less than|over|under)\s*(?P<number>\d+)(?: lines| bytes)?",
+    re.IGNORECASE,
+)
+"""How many lines or bytes a file has."""
+_TEST_OPERATORS = {
+    **dict.fromkeys((">=", "at least"), "-ge"),
+    **dict.fromkeys(("<=", "at most"), "-le"),
+    **dict.fromkeys((">", "more than", "over"), "-gt"),
+    **dict.fromkeys(("<", "less than", "under"), "-lt"),
+    **dict.fromkeys(("=", "==", "exactly"), "-eq"),
+}
+_FINE = re.compile(
+    r"(.+?) (?:is|are|stays|comes back) (?:all )?(?:clean|happy|fine|ok|okay|good|error-free)", re.IGNORECASE
+)
+_BOUND_END = re.compile(
+    r"(?P<command>.+?)\s*(?:\b(?:is|are|prints|returns)\s+)?(?P<bound>[<>]=?|==|\bat least|\bat most|\bmore than|\bless than)"
+    r"\s*(?P<number>-?\d+(?:\.\d+)?)\s*%?",
+    re.IGNORECASE,
+)
+_PRINTS_NUMBERS = re.compile(r"wc|du|df|stat|cat|grep|rg|ls|find|awk|jq|cloc|curl|echo|bc")
+"""Programs that find no errors."""
+_TALKS = re.compile(r"(?:ruff|mypy|pyright|pytest|black|isort|bandit|cargo|npm|npx|yarn|pnpm|make|mvn|gradle|dotnet)\b")
+"""Programs that print something even if they find nothing, so that `prints nothing` never holds."""
+_SIGNS = {"at least": ">=", "at most": "<=", "more than": ">", "less than": "<"}
+_REACHES = re.compile(
+    r"curl (?:-\S+ )*(\S+) (?:returns|answers|responds with|gives) (?:HTTP )?2\d\d(?: OK)?", re.IGNORECASE
+)
+
+
 def suggest_rewrite(part: str, root: Path) -> str:
     """How to write what may have been meant, with the commands of this repository."""
     if "\n" in part or (len(part) > 200 and "`" not in part):
@@ -107,6 +148,19 @@ def suggest_rewrite(part: str, root: Path) -> str:
     if match := _MEASURED.fullmatch(part):
         unit = "%" if match[1] == "coverage" else ""
         return f"write {_until(f'{match[1]} from `{match[2]}` == {match[3]}{unit}')}"
+    if rewrite := _suggest_for_amount(part, root) or _suggest_for_output(part) or _suggest_for_coverage(part, root):
+        return rewrite
+    if match := _BOUND_END.fullmatch(part):
+        return _suggest_for_number(match, root)
+    if (match := _FINE.fullmatch(part)) and (command := _guess_command(match[1], root, anyway=True)):
+        return _suggest_for_command(command, "clean")
+    if command := _guess_command(part, root):
+        return f"if that is a command, write {_until(f'`{command}` passes')}"
+    return f"write a command that shows it, for example {_until(_suggest_example(part, root))}"
+
+
+def _suggest_for_output(part: str) -> str:
+    """The rewrite for what a command or a file must say."""
     if match := re.search(r"`([^`]+)`(.*)", part):
         return _suggest_for_command(match[1].strip(), match[2])
     if match := re.fullmatch(
@@ -118,49 +172,91 @@ def suggest_rewrite(part: str, root: Path) -> str:
     if match := re.match(r"(?:file )?(\S+) (?:does not|doesn't) contain (.+)", part):
         text = _quote_inside(match[2].strip("\"'‘’“” "))
         return f"write {_until(f'`! grep -q {text} {match[1]}` passes')}"
-    if (match := re.fullmatch(r"(.*--cov\S*.*?)\s*([<>]=?|==)\s*(\d+(?:\.\d+)?)\s*%?", part)) and "`" not in part:
+    return ""
+
+
+def _suggest_for_coverage(part: str, root: Path) -> str:
+    if match := re.fullmatch(r"(.*--cov\S*.*?)\s*([<>]=?|==)\s*(\d+(?:\.\d+)?)\s*%?", part):
         return f"write {_until(f'coverage from `{match[1]}` {match[2]} {match[3]}%')}"
-    if re.search(r"\bcoverage\b", part, re.IGNORECASE):
-        found = find_commands(CheckKind.COVERAGE, root)
-        number = re.search(r"\d+(?:\.\d+)?", part)
-        source = found[0].command if found else "pytest --cov"
-        wanted = number[0] if number else "80"
-        return f"say what it must be at least: {_until(f'coverage from `{source}` >= {wanted}%')}"
-    if match := re.fullmatch(r"(.+?)\s*((?:[<>]=?|==)\s*-?\d+(?:\.\d+)?)\s*(%?)", part):
-        source = f"from `{match[1]}` {match[2]}"
-        pattern, errors = _until(rf"/(\d+)/ {source}"), shlex.quote(f"errors {source}")
-        return f"say which number: {pattern}, or {errors}"
-    if command := _guess_command(part, root):
-        return f"if that is a command, write {_until(f'`{command}` passes')}"
-    return f"write a command that shows it, for example {_until(_suggest_example(part, root))}"
+    if not re.search(r"\bcoverage\b", part, re.IGNORECASE):
+        return ""
+    found = find_commands(CheckKind.COVERAGE, root)
+    number = re.search(r"\d+(?:\.\d+)?", part)
+    source = found[0].command if found else "pytest --cov"
+    wanted = number[0] if number else "80"
+    return f"say what it must be at least: {_until(f'coverage from `{source}` >= {wanted}%')}"
+
+
+def _suggest_for_amount(part: str, root: Path) -> str:
+    """The rewrite for the times that a command must pass or may take, the size of a file, or an address that must answer."""
+    if match := _REACHES.fullmatch(part):
+        return f"write {_until(f'`curl -fsS -o /dev/null {match[1]}` passes')}"
+    if match := _AMOUNT.fullmatch(part):
+        option = "-l" if match["what"].lower() == "lines" else "-c"
+        test = f"test $(wc {option} < {match['path']}) {_TEST_OPERATORS[match['bound'].lower()]} {match['number']}"
+        return f"write {_until(f'`{test}` passes')}"
+    if match := _REPEATED.fullmatch(part):
+        command = _guess_command(match["command"].strip("`"), root)
+        return f"write {_until(f'`{command}` passes')} --confirm {match['number']}" if command else ""
+    if match := _LIMITED.fullmatch(part):
+        command = _guess_command(match["command"].strip("`"), root)
+        seconds = float(match["number"]) * (60 if match["unit"].lower().startswith("m") else 1)
+        if command:
+            return f"write {_until(f'`timeout {seconds:g} {command}` passes')}"
+    return ""
+
+
+def _suggest_for_number(match: re.Match[str], root: Path) -> str:
+    """The rewrite for a number that a command prints. What is no command has to become one."""
+    bound = f"{_SIGNS.get(match['bound'].lower(), match['bound'])} {match['number']}"
+    command = _guess_command(match["command"], root, anyway=True)
+    if not command:
+        example = _until(rf"/(\d+)/ from `COMMAND` {bound}")
+        return f"write a command that prints the number: {example}"
+    pattern = _until(rf"/(\d+)/ from `{command}` {bound}")
+    if _PRINTS_NUMBERS.fullmatch(command.split()[0]):
+        return f"write {pattern}"
+    return f"say which number: {pattern}, or {shlex.quote(f'errors from `{command}` {bound}')}"
 
 
 def _suggest_for_command(command: str, after: str) -> str:
-    if match := re.match(r"\s*(?:prints|outputs|shows|says|reports)\s+(.+)", after):
+    if match := re.match(r"\s*(?:prints|outputs|shows|says|reports)\s+(?!(?:no|0|zero)\b)(.+)", after):
         text = _quote_inside(match[1].strip("\"'‘’“” "))
         program = f"python3 {command}" if re.match(r"[\w-]+\.py\b", command) else command
         return f"write {_until(f'`{program} | grep -q {text}` passes')}"
     passes = _until(f"`{command}` passes")
     if re.search(r"\b(?:fails?|exits|returns)\b", after):
         return f"for a command that must fail, write {_until(f'`! {command}` passes')}"
-    if re.search(r"\b(?:clean|no|errors?|warnings?)\b", after):
-        silent, number = shlex.quote(f"`{command}` prints nothing"), shlex.quote(f"errors from `{command}` == 0")
-        return f"write {passes} (exit code 0), {silent}, or {number} (a number that it prints)"
+    if re.search(r"\b(?:clean|no|errors?|warnings?|issues?)\b", after):
+        metric = "warnings" if "warning" in after.lower() else "errors"
+        number = shlex.quote(f"{metric} from `{command}` == 0")
+        silent = "" if _TALKS.match(command) else f"{shlex.quote(f'`{command}` prints nothing')}, "
+        return f"write {passes} (exit code 0), {silent}or {number} (the number that it prints)"
     return f"write {passes}; {FORM}"
 
 
-def _guess_command(part: str, root: Path) -> str:
-    """The text as a command, if its first word is a program or a script."""
-    command = re.sub(rf"\s+(?:{EXITS}|works)$", "", part, flags=re.IGNORECASE).strip("\"'‘’“” ")
-    program = [*command.split(), ""][0]
-    if reads_as_prose(command.split()[1:]) and " -" not in command:
+_SENTENCE_END = re.compile(
+    rf"\s+(?:{EXITS}|works|is|are|has|must|should|takes|runs|prints|returns|fails)\b.*", re.IGNORECASE
+)
+
+
+def _guess_command(part: str, root: Path, *, anyway: bool = False) -> str:
+    """The text as a command, if its first word is a program or a script; `anyway` accepts a program that is not installed."""
+    command = _SENTENCE_END.sub("", part).strip("\"'‘’“” ")
+    words = command.split()
+    program = [*words, ""][0]
+    if not program or reads_as_prose(words):
         return ""
     if program.startswith(("./", "../", "/")):
         return command
     for directory in ("./", ".venv/bin/", "venv/bin/"):
-        if program and os.path.isfile(root / directory / program):
+        if os.path.isfile(root / directory / program):
             return directory + command
-    return command if shutil.which(program) else ""
+    if _WORDY.fullmatch(program) and not find_bare_command(command, root):
+        return ""
+    is_shaped = any(word == "." or word.startswith("-") or _SHAPED.search(word) for word in words[1:])
+    is_likely = anyway and (is_shaped or any(map(_VERB.fullmatch, words[1:2])))
+    return command if is_likely or shutil.which(program) else ""
 
 
 def _suggest_example(part: str, root: Path) -> str:
