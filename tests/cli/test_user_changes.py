@@ -63,7 +63,7 @@ def test_a_file_of_both_is_named_and_as_the_user_left_it(project: Project) -> No
     done = project.ralph("abort", "--revert", "--yes")
     assert (project.root / "app.txt").read_text() == "one\nmine\n", "the state when the run was resumed"
     assert not (project.root / "first.txt").exists()
-    assert "app.txt (as you left it; what the run changed later is gone)" in done.out
+    assert "app.txt (your changes stay)" in done.out
     assert "What the run changed before you is still in: app.txt" in done.out
     assert "NOT RESTORED" not in done.out and "Kept as you left them" not in done.out, "a written file is not kept"
     assert f"ralph abort {name} --revert --force" in done.out
@@ -93,6 +93,26 @@ def test_diff_shows_the_runs_lines_of_a_file_of_both(project: Project) -> None: 
     assert "+by me" not in shown.out
     assert project.ralph("undo").code == 0
     assert "+by the run" in project.ralph("diff").out
+    undone = project.ralph("undo")
+    assert undone.code == 0, undone.said
+    assert "  app.txt (your changes stay)\n" in undone.out
+    mine = [line.replace("line 12", "by me") for line in lines]
+    assert (project.root / "app.txt").read_text().splitlines() == mine, "only the run's line is undone"
+    assert "changed nothing" in project.ralph("diff").out
+
+
+def test_revert_removes_the_runs_lines_of_a_file_of_both(project: Project) -> None:  # noqa: F811
+    lines = [f"line {number}" for number in range(20)]
+    (project.root / "app.txt").write_text("\n".join(lines) + "\n")
+    assert project.work("sed -i 's/^line 3$/by the run/' app.txt", "--max-iterations", "1").code == 3
+    edited = (project.root / "app.txt").read_text().replace("line 12\n", "by me\n")
+    (project.root / "app.txt").write_text(edited)
+    done = project.ralph("abort", "--revert", "--yes")
+    assert "  app.txt (your changes stay)\n" in done.out and "NOT RESTORED" not in done.out
+    mine = [line.replace("line 12", "by me") for line in lines]
+    assert (project.root / "app.txt").read_text().splitlines() == mine
+    assert project.ralph("undo").code == 0
+    assert (project.root / "app.txt").read_text() == edited, "the revert is undone"
 
 
 def test_diff_names_a_file_in_which_the_lines_of_both_cannot_be_told_apart(project: Project) -> None:  # noqa: F811

@@ -127,7 +127,7 @@ def written_lines(restored: Restored) -> Iterator[str]:
     written = [path for path in restored.files if path not in restored.deleted and path not in users]
     yield from (f"  {name}" for name in name_files(written))
     theirs = [path for path in restored.files if path in users and path not in restored.deleted]
-    yield from (f"  {name} (as you left it; what the run changed later is gone)" for name in name_files(theirs))
+    yield from (f"  {name} (your changes stay)" for name in name_files(theirs))
     yield from (f"  {name} (deleted)" for name in name_files(restored.deleted))
     yield from (f"note: {notice}" for notice in restored.notices)
     if restored.files:

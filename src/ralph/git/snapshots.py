@@ -37,7 +37,7 @@ from ralph.git.submodules import (
     read_positions,
 )
 from ralph.git.tree_index import ABSENT, Delta, PrivateIndex, Restorer, compare_trees, join_names
-from ralph.git.user_changes import UserChanges, apply_user_changes, find_user_changes, separate_user_changes
+from ralph.git.user_changes import UserChanges, apply_user_changes, find_user_changes, merge_edit, separate_user_changes
 
 NAMED, COUNTED = 5, 30
 """How many of the files that a turn changed are named, and listed with their numbers of lines."""
@@ -76,9 +76,9 @@ class Restored:
     deleted: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
-    """Files of the user that another state of the run does not have. They stay as they are."""
+    """Files with changes of the user, which stay. If the run changed them too, its lines are gone."""
     shared: tuple[str, ...] = ()
-    """Files that both the run and the user changed. They are as the user left them."""
+    """Files that both the run and the user changed, in the same lines. They are as the user left them."""
 
 
 @dataclass(frozen=True)
@@ -378,17 +378,31 @@ class Snapshots:
         before = self._take("before undo", position=step.sha, by=_USER if by_user else "").snapshot
         wanted, differs = compare_trees(self._git, step.sha, target.sha), compare_trees(self._git, before, target.sha)
         writes = {path: delta for path, delta in differs.items() if path in wanted}
-        edited = () if force else compare_trees(self._git, step.sha, before)
-        self._restorer.refuse_to_lose(writes, edited, force=force)
+        edited = {} if force else compare_trees(self._git, step.sha, before)
+        merged = self._undo_around_edits(wanted, {path: edited[path] for path in writes if path in edited})
+        writes.update(merged)
+        self._restorer.refuse_to_lose(writes, edited.keys() - merged.keys(), force=force)
         restored = self._write(
-            target.sha,
+            apply_user_changes(self._git, target.sha, UserChanges(merged)),
             before,
             writes,
             label=f"undo: {step.label}",
             restores=target.sha,
             position=target.position,
         )
+        restored = replace(restored, kept=tuple(sorted(merged)))
         return Undone(step, restored, is_last=target.position == entries[0].sha)
+
+    def _undo_around_edits(self, undo: Mapping[str, Delta], edited: Mapping[str, Delta]) -> dict[str, Delta]:
+        """The edited files without what a step changed and with all edits, as far as their lines do not overlap."""
+        merged = {}
+        for path, edit in edited.items():
+            if ABSENT in (edit.old, edit.new, undo[path].new) or edit.nested or undo[path].nested:
+                continue
+            content, is_clean = merge_edit(self._git, edit.new_object, undo[path])
+            if is_clean:
+                merged[path] = Delta(edit.new, edit.new, edit.new_object, content)
+        return merged
 
     def restore(self, sha: str, label: str, *, force: bool = False, by_user: bool = True) -> Restored:
         """Make the tree equal to a snapshot, without what the user changed since. The tree before it is recorded first.
@@ -397,7 +411,7 @@ class Snapshots:
         """
         before = self._take(f"before {label}", position=self._position(), by=_USER if by_user else "").snapshot
         changes = UserChanges() if force else self.find_user_changes(sha)
-        tree = apply_user_changes(self._git, sha, changes)
+        tree, mixed = separate_user_changes(self._git, sha, changes, keeps_mixed=True)
         writes = compare_trees(self._git, before, tree)
         if writes:
             self._restorer.refuse_to_lose(writes, (), force=True)
@@ -405,7 +419,7 @@ class Snapshots:
         else:
             done = Restored(before, before, notices=self._describe_moved_submodules(sha))
         yours = compare_trees(self._git, sha, tree).keys()
-        kept, shared = sorted(yours - changes.shared), sorted(yours & changes.shared)
+        kept, shared = sorted(yours - mixed), sorted(yours & mixed)
         return replace(done, kept=tuple(kept), shared=tuple(shared))
 
     def find_submodule(self, path: str) -> str:

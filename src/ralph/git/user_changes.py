@@ -68,11 +68,20 @@ def find_user_changes(git: Git, start: str, steps: Sequence[ChainedSnapshot]) ->
                 if (path, delta.new, delta.new_object) in known:
                     versions[path] = delta
                     edits[path] = known[path, delta.new, delta.new_object]
+                elif path in edits and _has_only_edits(git, step.restores, path, edits[path], delta):
+                    versions[path] = delta
+                    shared.discard(path)
                 else:
                     versions.pop(path, None)
                     edits.pop(path, None)
                     shared.discard(path)
     return UserChanges(versions, frozenset(shared), edits)
+
+
+def _has_only_edits(git: Git, restored: str, path: str, edits: Sequence[Delta], now: Delta) -> bool:
+    """Whether a restore left a file as in the restored snapshot, with the user's edits in it."""
+    replayed, is_separate = _replay_edits(git, restored, path, edits)
+    return is_separate and replayed is not None and replayed.new_object == now.new_object
 
 
 def _is_shared(last: Delta | None, now: Delta, is_of_the_run: bool) -> bool:
@@ -93,11 +102,13 @@ def apply_user_changes(git: Git, tree: str, changes: UserChanges) -> str:
         return own.run("write-tree").text
 
 
-def separate_user_changes(git: Git, tree: str, changes: UserChanges) -> tuple[str, frozenset[str]]:
-    """A tree from before the run with only the user's lines in it, and the files in which that is not possible.
+def separate_user_changes(
+    git: Git, tree: str, changes: UserChanges, *, keeps_mixed: bool = False
+) -> tuple[str, frozenset[str]]:
+    """An earlier tree with only the user's changes since then in it, and the files in which that is not possible.
 
-    A file that both changed gets the user's edits without the run's. Where their lines overlap, it stays as it is in the tree,
-    so that a comparison with it shows the lines of both.
+    A file that both changed gets the user's edits without the run's. If their lines overlap, it is as in the tree, so that a
+    comparison with it shows the lines of both. With `keeps_mixed`, it is as the user left it.
     """
     versions = {path: delta for path, delta in changes.versions.items() if path not in changes.shared}
     mixed = set()
@@ -106,10 +117,12 @@ def separate_user_changes(git: Git, tree: str, changes: UserChanges) -> tuple[st
             versions[path] = changes.versions[path]
             continue
         delta, is_separate = _replay_edits(git, tree, path, changes.edits.get(path, ()))
-        if delta is not None:
-            versions[path] = delta
         if not is_separate:
             mixed.add(path)
+        if not is_separate and keeps_mixed:
+            versions[path] = changes.versions[path]
+        elif delta is not None:
+            versions[path] = delta
     return apply_user_changes(git, tree, UserChanges(versions)), frozenset(mixed)
 
 
@@ -125,13 +138,13 @@ def _replay_edits(git: Git, tree: str, path: str, edits: Sequence[Delta]) -> tup
             is_separate = False
             continue
         mode = edit.new if edit.new != edit.old else mode
-        current, is_clean = _merge_edit(git, current, edit)
+        current, is_clean = merge_edit(git, current, edit)
         is_separate = is_separate and is_clean
     return Delta(mode, mode, start, current), is_separate
 
 
-def _merge_edit(git: Git, current: str, edit: Delta) -> tuple[str, bool]:
-    """The object with one edit of the user, as far as no line of it is in the way; and whether that is all of the edit."""
+def merge_edit(git: Git, current: str, edit: Delta) -> tuple[str, bool]:
+    """A file with one edit, as far as no other change is in the way; and whether that is all of the edit."""
     with tempfile.TemporaryDirectory() as aside:
         names = []
         for name, sha in (("current", current), ("before", edit.old_object), ("after", edit.new_object)):
