@@ -1,4 +1,4 @@
-"""An agent that plays every role of a session with six tasks. Each turn waits as long as the test holds it.
+"""An agent that plays every role of a session with six tasks, in both layouts. Each turn waits as long as the test holds it.
 
 `$GATES/hold/NAME` holds the turn of that name, and `$GATES/at/NAME` says that it has begun.
 """
@@ -82,6 +82,24 @@ cycle: 1
 - **Priority**: Low
 - **Status**: Unanswered
 """
+CLASSIC_PLAN = """# Plan
+
+## Goal & Success Criteria
+Six files, version {version}
+
+- `test -f verify.sh` passes
+
+## Target Files/Artifacts
+- task-1.txt
+"""
+CLASSIC_TASK = """- {id}: Make {file}
+    - **Type**: Sequential
+    - **Files**: {file}
+    - **Objective**: {file} is there. {notes}
+    - **Success Criteria**:
+        - `sh verify.sh {id} {file}` passes
+    - **Inherits From**: {needed}
+"""
 NEEDS = {
     "task-1": "",
     "task-2": "",
@@ -133,6 +151,37 @@ def plan(mode: str, keys: dict[str, str]) -> None:
         put_task("task-6", iteration)
 
 
+def plan_classic(mode: str) -> None:
+    def list_tasks(*ids: str, file: str = "", notes: str = "") -> str:
+        return "".join(
+            CLASSIC_TASK.format(id=id, file=file or f"{id}.txt", notes=notes, needed=NEEDS.get(id) or "None")
+            for id in ids
+        )
+
+    if mode == "TASK_BREAKDOWN":
+        put("tasks.md", list_tasks(*NEEDS))
+        return
+    said = (INBOX / "update.md").read_text() if mode == "UPDATE" else ""
+    put("plan.md", CLASSIC_PLAN.format(version=len(said)))
+    if "still wanted" in said:
+        put("tasks.md", list_tasks("task-6"))
+    elif "z.txt" in said:
+        put("tasks.md", list_tasks("task-7", file="z.txt", notes="The user asked for z.txt."))
+    elif said:
+        put("tasks.md", list_tasks("task-5", notes="The port is 8080.") + list_tasks("task-7"))
+
+
+def ask_classic(mode: str, keys: dict[str, str]) -> None:
+    old = INBOX / "plan.questions.md"
+    text = old.read_text() if old.exists() else "# Questions\n"
+    asked = "### Question 1\n- **ID**: Q-TECH-001\n- **Priority**: Low\n- **Status**: Unanswered\n"
+    is_research = mode == "research"
+    put(
+        "plan.questions.md",
+        text.replace("Unanswered", "Answered") if is_research else f"{text}\n## Cycle {keys['CYCLE']}\n\n{asked}",
+    )
+
+
 def ask(mode: str, keys: dict[str, str]) -> None:
     if mode == "research":
         for asked in (INBOX / "questions").glob("*.md"):
@@ -147,14 +196,14 @@ def execute(task: str, keys: dict[str, str], prompt: str) -> dict[str, object]:
     put("report.md", f"### Objective Recap\n{task}\n")
     if task == "task-7" and "- STEER, " in prompt and "z.txt" not in defined:
         return {"status": "blocked", "success_criteria_met": False, "blockers": ["STEER scope change: z.txt"]}
-    [file] = re.findall(r"^## Files\n- `?([^`\n]+)`?$", defined, re.MULTILINE)
+    [file] = re.findall(r"^(?:## Files\n- |    - \*\*Files\*\*: )`?([^`\n]+)`?$", defined, re.MULTILINE)
     if task != "task-5" or "8080" in defined:
         pathlib.Path(file).write_text(f"{task} by attempt {keys['ATTEMPT_NUMBER']}\n")
     return {"success_criteria_met": True}
 
 
 def review(task: str) -> dict[str, object]:
-    is_first = "attempt: 1\n" in (INBOX / "report.md").read_text()
+    is_first = re.search(r"attempt\W+1\n", (INBOX / "report.md").read_text(), re.IGNORECASE) is not None
     is_bad = task == "task-2" and is_first
     put("review.md", "### Review Summary\nSeen.\n")
     feedback = "It does not read well." if is_bad else ""
@@ -177,10 +226,17 @@ def main() -> None:
     keys = dict(re.findall(r"^([A-Z_]+): (.*)$", prompt.partition("# This turn\n")[2].split("\n\n")[0], re.MULTILINE))
     role, mode, task = os.environ["RALPH_ROLE"], keys.get("MODE", ""), keys.get("TASK_ID", "")
     steered = ".steer" if role == "planner" and "STEER" in keys else ""
-    wait_at_gate(".".join([role, task or mode, keys.get("ATTEMPT_NUMBER", keys["ITERATION"])]) + steered)
+    is_classic = os.environ.get("LAYOUT") == "classic"
+    updates = len(list(INBOX.glob("update.md"))) and (INBOX / "update.md").read_text().split("\n")[0].split()[-1]
+    number = keys.get("ATTEMPT_NUMBER") or keys.get("ITERATION") or str(updates or 1)
+    wait_at_gate(".".join([role, task or mode, number]) + steered)
     answer: dict[str, object] = {"status": "completed", "summary": f"{role} {mode} {task}"}
-    if role == "planner":
+    if role == "planner" and is_classic:
+        plan_classic(mode)
+    elif role == "planner":
         plan(mode, keys)
+    elif role == "questioner" and is_classic:
+        ask_classic(mode, keys)
     elif role == "questioner":
         ask(mode, keys)
     elif role == "executor":

@@ -64,7 +64,10 @@ class Session:
         assert self.engine
         self.engine.kill()
         self.engine.communicate()
-        if (self.project.root / ".ralph-sessions").exists() and (home(self.project) / "metadata.yaml").exists():
+        names = ("metadata.yaml", "progress.md")
+        if (self.project.root / ".ralph-sessions").exists() and any(
+            (home(self.project) / one).exists() for one in names
+        ):
             self.killed.append(self.check_agreement()["current_state"])
 
     def kill_at(self, *names: str) -> None:
@@ -112,6 +115,9 @@ def test_session_survives_every_kill_and_ends_as_the_documents_say(project: Proj
     session.hold("reviewer.SESSION_REVIEW.1", "librarian.EXTRACT.1")
     session.kill_at("executor.task-5.3", "reviewer.SESSION_REVIEW.1", "librarian.EXTRACT.1")
     session.wait_for_state("KNOWLEDGE_APPROVAL")
+    for words in (("status",), ("session", "show")):
+        screen = project.ralph(*words).out
+        assert f"ralph session approve {home(project).name}" in screen, screen
     session.kill()
     progress = home(project) / "progress.md"
     text = progress.read_text()
@@ -208,4 +214,65 @@ def check_end(session: Session, said: str) -> None:
     assert {key: count for key, count in starts.items() if count > 1} == {"execute:task-7-1": 2}
     merges = re.findall(r"^Ralph-Task: (.+)$", project.git("log", "--format=%b"), re.MULTILINE)
     assert len(merges) == len(set(merges)), "no task was merged twice"
+    assert project.living() == []
+
+
+@pytest.mark.slow
+def test_classic_session_survives_every_kill_and_ends_as_the_documents_say(project: Project) -> None:  # noqa: F811
+    project.extra["LAYOUT"] = "classic"
+    session = Session(project)
+
+    # The first plan: kill the engine while it plans, asks, breaks down, executes, checks and reviews.
+    planning = ["planner.INITIALIZE.1", "questioner.brainstorm.1", "questioner.research.1", "planner.TASK_BREAKDOWN.1"]
+    session.hold(*planning, "executor.task-1.1", "verify.task-1", "reviewer.task-1.1", "executor.task-5.3")
+    check = ("--check", "`test -f verify.sh` passes")
+    session.start("new", "--classic", "Build six files", "--agent-command", AGENT, "--yes", *check)
+    session.kill_at(*planning, "executor.task-1.1", "verify.task-1", "reviewer.task-1.1", "executor.task-5.3")
+    said = session.end()
+    assert session.engine and session.engine.returncode == 7, said
+    assert "failed: task-5; blocked: task-6 (by task-5)" in said
+    progress = home(project) / "progress.md"
+    text = progress.read_text()
+    assert text.count("- [x] task-") == 4 and "- [F] task-5 (Failed, Attempt 3" in text and "- [ ] task-6" in text
+    session.check_agreement()
+
+    # Feedback, a task that the user deletes, and a STEER that changes the scope of another.
+    assert project.ralph("session", "feedback", "task-5 needs the port: 8080").code == 0
+    session.hold("planner.UPDATE.1", "executor.task-7.1", "planner.UPDATE.2")
+    session.start("resume")
+    session.wait_for("planner.UPDATE.1")
+    session.kill()
+    tasks = home(project) / "tasks.md"
+    tasks.write_text(tasks.read_text().partition("- task-6:")[0])
+    session.release("planner.UPDATE.1")
+    session.start("resume")
+    session.wait_for("executor.task-7.1")
+    assert project.ralph("steer", "do not make task-7.txt, make z.txt", "--to", "executor").code == 0
+    eventually(lambda: project.journal("signal.accepted"))
+    session.kill()
+    session.release("executor.task-7.1")
+    session.start("resume")
+    session.kill_at("planner.UPDATE.2")
+    said = session.end()
+    assert session.engine.returncode == 7, said
+    assert "failed: task-6; task-6 has no definition: restore it in " in said
+    assert "- [F] task-6 (Failed, Task definition missing)" in progress.read_text()
+    assert "z.txt" in tasks.read_text() and (project.root / "z.txt").exists()
+    session.check_agreement()
+
+    # More feedback: the planner defines the deleted task again.
+    assert project.ralph("session", "feedback", "task-6 is still wanted").code == 0
+    session.hold("planner.UPDATE.3", "executor.task-6.1", "reviewer.SESSION_REVIEW.1")
+    session.start("resume")
+    session.kill_at("planner.UPDATE.3", "executor.task-6.1", "reviewer.SESSION_REVIEW.1")
+    said = session.end()
+    assert session.engine.returncode == 0, said
+    assert "the session is complete: 7 tasks" in said
+    told = session.check_agreement()
+    assert (told["status"], told["current_state"]) == ("completed", "COMPLETE")
+    for number in (1, 2, 3):
+        assert (home(project) / f"plan.iteration-{number}.md").exists()
+    starts = Counter(entry["key"] for entry in project.journal("turn.started"))
+    # The executor of task-7 cannot be steered in the middle of a turn, so another turn receives the STEER.
+    assert {key: count for key, count in starts.items() if count > 1} == {"execute:task-7-1": 2}
     assert project.living() == []

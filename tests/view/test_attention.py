@@ -295,3 +295,23 @@ def test_the_json_form_has_its_version_and_every_field() -> None:
     assert data["schema"] == 1
     assert data["turns"][0]["error"] == ""
     assert data["attention"] == 3
+
+
+def test_running_session_that_waits_for_an_approval_needs_the_user() -> None:
+    facts = replace(fold_all(empty_view(), [Record(1, LONG_AGO, START, {})]), workflow="session")
+    view = assess(facts, Present(now=NOW, alive=True, asks_for_approval=True))
+    assert view.attention is Tier.ASKS
+    assert view.next == f"ralph session approve {view.run.id}"
+    assert "approval" in view.headline
+    assert assess(facts, Present(now=NOW, alive=True)).attention is Tier.WORKING
+
+
+@pytest.mark.parametrize("outcome", [Outcome.AWAITING_FEEDBACK, Outcome.AWAITING_APPROVAL, Outcome.SUCCESS])
+def test_session_with_feedback_is_to_be_resumed(outcome: Outcome) -> None:
+    ended = Record(2, LONG_AGO + 1, RunEnded(outcome, "failed: task-5", Spent(), Limits()), {})
+    facts = replace(fold_all(empty_view(), [Record(1, LONG_AGO, START, {}), ended]), workflow="session")
+    before = assess(facts, Present(now=NOW, feedback_at=LONG_AGO))
+    assert "session resume" not in before.next
+    after = assess(facts, Present(now=NOW, feedback_at=LONG_AGO + 2))
+    assert (after.attention, after.next) == (Tier.ASKS, f"ralph session resume {after.run.id}")
+    assert "your feedback" in after.headline

@@ -178,6 +178,7 @@ class RunWatch:
             doubt=self._reader.doubt or self.run.find_record_doubt(),
             waiting=waiting,
             comments=self._find_comments(waiting),
+            asks_for_approval=is_alive and is_session and self._asks_for_approval(),
             feedback_at=find_feedback_time(self.project, self.run) if is_session else 0.0,
             hats=self._hats,
             missing=self._find_missing(is_alive=is_alive),
@@ -203,6 +204,15 @@ class RunWatch:
         if not facts.missing or is_alive:
             return facts.missing
         return find_still_missing(self.project, self.run, facts.missing, facts.missing_places)
+
+    def _asks_for_approval(self) -> bool:
+        """Whether a session waits for the user to say whether what it learned is kept."""
+        from ralph.documents.session.metadata import State, parse_metadata  # only sessions that are running need it
+
+        path = self.project.root / ".ralph-sessions" / self.run.id / "metadata.yaml"
+        with contextlib.suppress(OSError, RalphError):
+            return parse_metadata(to_text(read_limited(path)), str(path)).state is State.KNOWLEDGE_APPROVAL
+        return False
 
     def _read_progress(self) -> dict[int, str]:
         """What the agents of running turns reported about their progress, by turn."""

@@ -59,6 +59,8 @@ class Present:
     """What the agents of running turns reported about their progress, by turn."""
     comments: tuple[CommentView, ...] = ()
     """The comments on lines of the diff."""
+    asks_for_approval: bool = False
+    """Whether a session that is running waits for the user to say whether what it learned is kept."""
     feedback_at: float = 0.0
     """When the user last gave feedback to a session; 0 if there is none."""
 
@@ -72,6 +74,8 @@ def assess(view: RunView, present: Present) -> RunView:
     view = replace(view, signals=(*view.signals, *_list_waiting(view, present.waiting)))
     view = replace(view, state=state_of(view, present.now), limits=_measure_limits(view, present.now))
     view = replace(view, needs=_list_needs(view, present.now), since=_since(view))
+    if view.alive and present.asks_for_approval and not view.running_turns:
+        view = replace(view, needs=(*view.needs, _ask_for_approval(view)))
     tier, reasons = tier_of(view, present.now)
     return replace(
         view,
@@ -239,6 +243,13 @@ def _list_needs(view: RunView, now: float) -> tuple[Need, ...]:
         needs.append(Need(NeedKind.RESUME, text, _resume(view), view.at))
     needs += [_conflict(view, merge) for merge in _open_conflicts(view)]
     return (*needs, *_describe_missing(view))
+
+
+def _ask_for_approval(view: RunView) -> Need:
+    """What a session that is running waits for after its last turn."""
+    text = f"What was learned waits for you; `ralph session skip {view.run.id}` drops it."
+    command = f"ralph session approve {view.run.id}"
+    return Need(NeedKind.APPROVAL, text, command, view.at, options=("approve", "skip"))
 
 
 def _describe_missing(view: RunView) -> list[Need]:

@@ -39,6 +39,8 @@ def _choose(view: RunView, now: float) -> str:
 
 
 def _describe_running(view: RunView) -> str:
+    if any(need.kind is NeedKind.APPROVAL for need in view.needs):
+        return _join("waits for your approval of what it learned", _progress(view))
     if view.state == "waiting" and view.turns:
         return _join(_describe_wait(view), _progress(view))
     first = ": ".join(part for part in (_progress(view), _current(view)) if part) or "starting"

@@ -180,8 +180,10 @@ def build_status_document(
 def next_action(settings: SessionSettings, state: SessionState, *, alive: bool = False, aborted: bool = False) -> str:
     """What happens next, or what the user should do."""
     run = state.metadata.session_id
+    asks = state.guardrails.approval == "signal" and not state.flow.approved
+    approve = f"`ralph session approve {run}` keeps what it learned, `ralph session skip {run}` drops it"
     if alive:
-        return under_way(run)
+        return approve if asks and state.state is State.KNOWLEDGE_APPROVAL else under_way(run)
     say = f"`ralph session feedback {run}`"
     if settings.layout.is_classic:
         say = f'`ralph session update {run} "..."`'
@@ -196,8 +198,8 @@ def next_action(settings: SessionSettings, state: SessionState, *, alive: bool =
         return (
             f"the dependencies of the tasks are invalid: {state.fault}; correct them, then `ralph session resume {run}`"
         )
-    if state.state is State.KNOWLEDGE_APPROVAL and state.guardrails.approval == "signal" and not state.flow.approved:
-        return f"`ralph session approve {run}` keeps what it learned, `ralph session skip {run}` drops it"
+    if state.state is State.KNOWLEDGE_APPROVAL and asks:
+        return approve
     if state.state is State.COMPLETE and state.metadata.status == Status.COMPLETED and not has_open_work(state):
         return (
             f"done; {say} starts another iteration" if not settings.layout.is_classic else f"done; {say} asks for more"

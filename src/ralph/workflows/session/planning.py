@@ -97,7 +97,12 @@ def accept_breakdown(
     if not settings.layout.is_classic:
         state, fault = _file_tasks(settings, state, result.documents)
     else:
+        missing = [name for name, task in state.tasks.items() if task.is_missing]
         state = add_listed_tasks(state, result.documents.get("tasks.md", ""))
+        for name in missing:
+            # The planner has defined it again, so it can be done.
+            if not state.tasks[name].is_missing and state.marker(name) is Marker.FAILED:
+                state = reopen_task(settings, state, name)
         fault = state.fault
     if fault:
         return state.with_stop(
