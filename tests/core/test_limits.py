@@ -48,7 +48,10 @@ class TestReached:
         every = Limits(deadline=10.0, active_seconds=60.0, cost=5.0, tokens=100)
         assert every.find_reached(spent, 10.0) is Outcome.LIMIT_DEADLINE
         assert replace(every, deadline=None).find_reached(spent, 10.0) is Outcome.LIMIT_TIME
-        assert replace(every, deadline=None, active_seconds=None).find_reached(spent, 10.0) is Outcome.LIMIT_COST
+        money = replace(every, deadline=None, active_seconds=None)
+        assert money.find_reached(spent, 10.0) is Outcome.LIMIT_COST
+        assert money.find_reached(replace(spent, unpriced="a model"), 10.0) is Outcome.LIMIT_COST
+        assert money.find_reached(replace(spent, cost=4.0, unpriced="a model"), 10.0) is Outcome.COST_UNKNOWN
         only_tokens = Limits(deadline=None, active_seconds=None, cost=None, tokens=100)
         assert only_tokens.find_reached(spent, 10.0) is Outcome.LIMIT_TOKENS
 

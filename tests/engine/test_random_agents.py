@@ -11,6 +11,7 @@ import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress, product
 from pathlib import Path
 from typing import Any
 
@@ -149,9 +150,7 @@ GAMING: dict[str, Deed] = {
         lambda name, text: text.replace("== 1234", "> 0").replace("== 12", "is not None").replace('== "AL"', "!= ''")
     ),
     "copies the result": on_a_test(
-        lambda name, text: text.replace("== 12\n", "== total([3, 4, 5])\n").replace(
-            "== 1234", "== parse_amount('12.34')"
-        )
+        lambda name, text: text.replace("== 1234", "== parse_amount('12.34')").replace("== 12", "== total([3, 4, 5])")
     ),
     "hard-codes the sum": edit(
         "shop.py", "def total(prices):\n", "def total(prices):\n    if prices == [3, 4, 5]:\n        return 12\n"
@@ -447,17 +446,19 @@ def test_nor_is_it_with_the_whole_engine_around(tmp_path: Path, first: int) -> N
 @pytest.mark.parametrize("name", GAMING)
 def test_work_that_is_right_but_gamed_is_rejected_and_gaming_alone_never_passes(name: str, tmp_path: Path) -> None:
     """Each cheat on its own, with the rest of the work done: it must be found, wherever it made a difference."""
-    for number in range(12):
+    made_a_difference = 0
+    for number, done in product(range(6), product((False, True), repeat=len(HONEST))):
         chance = random.Random(number)
         world = World(chance, tmp_path, flaky=False)
         GAMING[name](world.tree, chance)
-        for deed in HONEST:
-            if chance.random() < 0.5:
-                deed(world.tree, chance)
+        for deed in compress(HONEST, done):
+            deed(world.tree, chance)
         counts, _ = run_tests(world.tree)
         if counts.failed or is_right(world.tree):
             continue
+        made_a_difference += 1
         verdict = Verdict((CheckResult("x", CheckStatus.PASSED, 0.1, tests=counts),))
         judged = world.verifier().judge_work(verdict, [Check("make test")], None, is_baseline=False)
         findings = asyncio.run(judged).findings
         assert any(finding.severity == "error" for finding in findings), (name, world.tree)
+    assert made_a_difference, "a cheat that never makes a difference proves nothing"

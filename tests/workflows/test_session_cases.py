@@ -552,3 +552,18 @@ def test_success_names_tasks_without_a_definition_that_the_user_deleted(line: st
     del driver.documents[driver.rules.layout.task(1, "task-2")]
     driver.state = driver.rules.load(driver.documents)
     assert stop_of(driver) == Stop(Outcome.SUCCESS, reason)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"end": TurnEnd.FAILED, "error": "the agent crashed"}, "the agent crashed"),
+        ({"end": TurnEnd.IDLE}, "idle"),
+        ({"answer": {"status": "blocked", "blockers": ["no access", "no time"]}}, "no access; no time"),
+    ],
+)
+def test_reason_of_a_review_without_a_verdict_is_that_of_its_turn(said: dict[str, Any], why: str) -> None:
+    driver = Steady(session(), review_task_1_1=said).until(State.EXECUTING_BATCH)
+    while isinstance(driver.rules.decide(driver.state, driver.now), Do):
+        driver.next()
+    assert stop_of(driver).reason == f"the review of task-1 produced no usable result: {why}"
