@@ -285,6 +285,19 @@ class TestPlanSnapshots:
         assert driver.documents[layout.plan(2)] == second
         assert driver.documents[layout.delta(2)] == "# D\n"
 
+    def test_a_snapshot_that_is_gone_is_made_again_from_the_plan_before_the_update(self) -> None:
+        driver = Steady(session())
+        failing(driver, "task-2")
+        driver.until(State.COMPLETE)
+        feedback(driver, 2)
+        path = driver.rules.layout.snapshot(1)
+        del driver.documents[path]
+        driver.state = driver.rules.load(driver.documents)
+        second = PLAN.replace("Do it", "Do less")
+        driver.says = {"plan_plan_update_2": {"answer": COMPLETED, "documents": {"plan.md": second}}}
+        driver.until(State.COMPLETE)
+        assert driver.documents[path] == PLAN != second
+
     def test_a_snapshot_that_is_there_is_never_overwritten(self) -> None:
         driver = Steady(session())
         failing(driver, "task-2")
