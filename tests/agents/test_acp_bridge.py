@@ -308,7 +308,7 @@ class TestPermission:
         play = {"turn": turn, "result": {"stopReason": "cancelled"}}
         told = played(nursery, play, "--without-tool", "sub-agents")
         assert (told.code, told.end["failure"]) == (1, "agent")
-        assert told.end["text"] == "it used a tool that it may not use: Task"
+        assert told.end["text"] == "it used a tool that it may not use: sub-agent (task): go"
         assert told.asked("session/cancel") == [{"sessionId": "s-1"}]
 
     def test_tool_whose_name_is_reported_only_after_use_is_refused(self, nursery: Nursery) -> None:

@@ -182,7 +182,7 @@ class TestGemini:
         environment, agent = home_of(tmp_path), Gemini()
         real = tmp_path / "home" / ".gemini"
         (real / "extensions" / "theirs").mkdir(parents=True)
-        (real / "settings.json").write_text("{ // mine\n}")
+        (real / "settings.json").write_text('{ // mine\n"general": {"maxAttempts": 7}}')
         (tmp_path / "home" / ".env").write_text("A=1")
         before = sorted(path.relative_to(real) for path in real.rglob("*"))
         assert agent.prepare(environment) == "" and agent.can_receive_messages(HERE)
@@ -208,6 +208,29 @@ class TestGemini:
         agent.prepare(environment)
         assert not os.path.lexists(home / "old.json")
         assert (home / "new.json").read_text() == "theirs"
+
+    def test_its_retries_are_limited_beside_the_users_settings(self, tmp_path: Path) -> None:
+        environment, agent = home_of(tmp_path), Gemini()
+        settings = tmp_path / "home" / ".gemini" / "settings.json"
+        settings.parent.mkdir()
+        mine = '{ // mine\n"general": {"vimMode": true}, "proxy": "http://x" /* two\nlines */}'
+        settings.write_text(mine)
+        agent.prepare(environment)
+        seen = Path(agent.environment(HERE)["GEMINI_CLI_HOME"]) / ".gemini" / "settings.json"
+        assert json.loads(seen.read_text()) == {"general": {"vimMode": True, "maxAttempts": 3}, "proxy": "http://x"}
+        assert (settings.read_text(), stat.S_IMODE(seen.stat().st_mode)) == (mine, 0o600)
+        settings.write_text('{"general": {"maxAttempts": 7}}')
+        agent.prepare(environment)
+        assert seen.resolve() == settings, "the user's own number wins"
+
+    def test_settings_that_cannot_be_read_are_left_alone(self, tmp_path: Path) -> None:
+        environment, agent = home_of(tmp_path), Gemini()
+        settings = tmp_path / "home" / ".gemini" / "settings.json"
+        settings.parent.mkdir()
+        settings.write_text("{ not JSON")
+        agent.prepare(environment)
+        seen = Path(agent.environment(HERE)["GEMINI_CLI_HOME"]) / ".gemini" / "settings.json"
+        assert seen.resolve() == settings
 
     def test_its_sandbox_is_left_alone(self, tmp_path: Path) -> None:
         environment = home_of(tmp_path)

@@ -174,7 +174,11 @@ def test_an_agent_that_waits_for_a_limit_too_long_is_limited_and_has_not_failed(
         {"type": "thread.started", "thread_id": "t-1"},
         {"type": "error", "message": "Reconnecting... 1/5 (exceeded retry limit, last status: 429 Too Many Requests)"},
     )
-    program(bin_dir, "codex", waits + "sleep 300\n")
+    logs = """test "$RUST_LOG" = error,codex_core::responses_retry=warn && \\
+echo "$(date -u +%Y-%m-%dT%H:%M:%S.000Z)  WARN codex_core::responses_retry: stream disconnected - \\
+retrying sampling request (1/5 in 3599.9s)... turn_id=1" >&2
+"""
+    program(bin_dir, "codex", waits + logs + "sleep 300\n")
     program(bin_dir, "claude", DONE)
     (project.root / "ralph.yml").write_text("agents: [codex, claude]\nturn: {idle_minutes: 0.15}\n")
     done = loop(project)
@@ -182,6 +186,8 @@ def test_an_agent_that_waits_for_a_limit_too_long_is_limited_and_has_not_failed(
     first, second = project.journal("turn.ended")
     assert (first["result"]["end"], second["result"]["end"]) == ("limited", "finished")
     assert "it waited for the end of a limit: Reconnecting" in done.out
+    ends_in = first["result"]["resets_at"] - time.time()
+    assert 3000 < ends_in < 3600, "as its log says, and not some minutes from now"
 
 
 def test_an_image_is_named_in_the_log(project: Project, bin_dir: Path) -> None:  # noqa: F811

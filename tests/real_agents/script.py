@@ -169,9 +169,11 @@ def build_calls(step: Step, offers: Sequence[Offer], workspace: Path, ending: st
 
 
 def _offered_calls(step: Step, offers: Sequence[Offer]) -> list[tuple[Offer, Json]]:
+    """The first offered tool of a step, with those of the arguments that it knows, and harmless ones that it requires."""
     for name, arguments in step.call:
         if offer := _first(offers, (name.lower(),)):
-            return [(offer, arguments)]
+            known = offer.schema.get("properties") or {}
+            return [(offer, _fill_required(offer, {key: value for key, value in arguments.items() if key in known}))]
     return []
 
 

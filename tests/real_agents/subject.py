@@ -19,6 +19,11 @@ def no_live_messages(reason: str) -> dict[str, str]:
 
 
 NO_THOUGHTS = {"test_thoughts_are_in_the_log": "its output does not contain them"}
+NO_IMAGES = {"test_images_are_in_the_log": "its output does not report them"}
+NO_IMAGE_TOOL = {"test_images_are_in_the_log": "it has no tool for images"}
+NO_TODO_LIST = {"test_todo_lists_are_in_the_log": "it offers its model no tool for them if it runs without a terminal"}
+NO_SUB_AGENTS = {"test_sub_agents_are_in_the_log": "it offers its model no tool for them"}
+HIDES_FAILURES = {"test_failed_tools_are_marked_in_the_log": "its output calls a command that failed a success"}
 KEY = "mock-key"
 Environment = dict[str, str]
 Stream = list[dict[str, Any]]
@@ -76,6 +81,8 @@ class Subject:
     """The next try comes at most this many seconds after the end of a limit."""
     retry_minutes: float = 0.15
     """It retries at least this many minutes if its model always fails and its retries are not limited."""
+    max_tries: int = 3
+    """How often it asks a model that always fails in one turn of Ralph, if the user set nothing."""
     failing_seconds: float = 90
     """Two turns end within this many seconds if its model always fails and its retries are limited."""
     idle_minutes: float = 0.15

@@ -17,6 +17,8 @@ from ralph.agents import live_messages
 from ralph.agents.failures import failure_from_stderr
 from ralph.agents.reader import MessageBuffer, Meter
 from ralph.agents.stream_lines import (
+    IMAGE_NOTICE,
+    SUB_AGENT_TOOLS,
     TEXT_CHARS,
     Data,
     describe_todos,
@@ -27,7 +29,7 @@ from ralph.agents.stream_lines import (
 )
 from ralph.core.errors import RalphError
 from ralph.core.limits import Usage
-from ralph.core.turns import AgentEvent, EventKind, Failure
+from ralph.core.turns import IMAGE, AgentEvent, EventKind, Failure
 from ralph.store.files import read_limited, write_atomic
 from ralph.supervisor.processes import become_subreaper, descendants, signal_all
 
@@ -287,7 +289,18 @@ def _resolve_inside(root: Path, path: str) -> Path:
 
 
 SUB_AGENTS = ("task", "agent", "subagent", "sub-agent", "delegate", "codebase_investigator")
-_MAIN_ARGUMENTS = ("command", "cmd", "file_path", "filePath", "path", "pattern", "query", "url", "prompt")
+_MAIN_ARGUMENTS = (
+    "command",
+    "cmd",
+    "file_path",
+    "filePath",
+    "path",
+    "pattern",
+    "query",
+    "url",
+    "prompt",
+    "instructions",
+)
 _OUTPUT_KEYS = ("output", "stdout", "content", "formatted_output", "message")
 
 
@@ -307,6 +320,10 @@ class ToolUse:
     @property
     def text(self) -> str:
         """What it is and what it does: its main argument, else its title."""
+        if self.arguments.objects("todos"):
+            return describe_tool("todo", self.arguments)
+        if sub_agent := next((name for name in sorted(self.names) if name in SUB_AGENT_TOOLS), ""):
+            return describe_tool(sub_agent, {"command": self.main_argument or self.title})
         if not self.kind:
             return self.title or "a tool"
         return describe_tool(self.kind, {"command": self.main_argument or self.title})
@@ -445,7 +462,9 @@ class UpdateReader:
             self.emit(None)
             return
         self.tools.pop(update.text("toolCallId"), None)
-        self.emit(AgentEvent(EventKind.TOOL_RESULT, one_line(_read_output(update)), is_error=status == "failed"))
+        output = _read_output(update)
+        text = IMAGE if output.startswith(IMAGE_NOTICE) else one_line(output)
+        self.emit(AgentEvent(EventKind.TOOL_RESULT, text, is_error=status == "failed"))
         if status == "completed" and not tool.denied and not self.is_allowed(tool):
             self.forbidden_use = tool.text
 

@@ -219,6 +219,10 @@ class Adapter(ABC):
         """The failure that its exit code and the end of standard error show, if its stream did not report one."""
         return failure_from_stderr(stderr) if code else None
 
+    def find_wait_end(self, stderr: str) -> float | None:
+        """When the limit ends for which it waits, if the end of standard error says so."""
+        return None
+
     def prepare(self, environment: Mapping[str, str]) -> str:
         """Prepare what it needs on this machine, once per run. Returns a notice for the user, or nothing."""
         try:
@@ -313,12 +317,12 @@ def cache_path(environment: Mapping[str, str], *names: str) -> Path:
     return cache.joinpath("ralph", *names)
 
 
-def write_if_changed(path: Path, text: str) -> Path:
+def write_if_changed(path: Path, text: str, *, mode: int = 0o644) -> Path:
     """Write a file, unless it has that content already."""
     data = text.encode(errors="surrogateescape")
     if not path.is_file() or path.read_bytes() != data:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, data, durable=False)
+        write_atomic(path, data, mode=mode, durable=False)
     return path
 
 

@@ -1,8 +1,9 @@
-"""Codex: how it is started and what its stream says. Measured with 0.166.0."""
+"""Codex: how it is started and what its stream says. Measured with 0.169.0."""
 
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -11,8 +12,10 @@ import threading
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
+from time import time
 
 from ralph.agents.adapter import (
     EDITS,
@@ -26,6 +29,7 @@ from ralph.agents.adapter import (
     short_hash,
     write_if_changed,
 )
+from ralph.agents.failures import plausible_reset
 from ralph.agents.reader import Meter, StreamReader
 from ralph.agents.stream_lines import Data, describe_todos, one_line, parse_line
 from ralph.core.errors import StorageError
@@ -134,6 +138,8 @@ def _format_trust(directories: Iterable[Data]) -> str:
 
 _OWN_WAIT_SECONDS = 10.0
 """Without a time from its provider, Codex waits less than this between two tries."""
+_RETRY_LOG = re.compile(r"(\d{4}-[\d-]+T[\d:.]+Z) +WARN [^(]*\(\d+/\d+ in ([\d.]+)s\)")
+"""A wait before a retry in its log. Waits below a second, which it names in milliseconds, do not matter."""
 _RECORD_TAIL = 256 * 1024
 _FEATURES = {"sub-agents": "multi_agent"}
 _TOOL_ITEMS = ("command_execution", "file_change", "mcp_tool_call", "web_search", "collab_tool_call")
@@ -178,6 +184,17 @@ class Codex(Adapter):
             *(("resume", call.session) if call.session else ()),
             "-",
         )
+
+    def environment(self, call: Call) -> Mapping[str, str]:
+        """Make it log how long it waits before a retry. Only its log on standard error reports that."""
+        return {} if os.environ.get("RUST_LOG") else {"RUST_LOG": "error,codex_core::responses_retry=warn"}
+
+    def find_wait_end(self, stderr: str) -> float | None:
+        """The end of its last wait, as `2026-11-17T14:26:53.8Z  WARN ... retrying sampling request (1/5 in 24.9s)`."""
+        for when, seconds in reversed(_RETRY_LOG.findall(stderr)):
+            with contextlib.suppress(ValueError):
+                return plausible_reset(datetime.fromisoformat(when).timestamp() + float(seconds), time())
+        return None
 
     def install_hooks(self, environment: Mapping[str, str]) -> str:
         """Our hooks are settings on the command line; Codex must be made to trust them."""

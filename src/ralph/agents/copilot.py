@@ -20,7 +20,7 @@ from ralph.agents.adapter import (
 )
 from ralph.agents.failures import classify_failure, find_limit_end
 from ralph.agents.reader import Meter, StreamReader, failed_result
-from ralph.agents.stream_lines import TEXT_CHARS, Data, parse_line, read_model, unwrap_error
+from ralph.agents.stream_lines import TEXT_CHARS, Data, content_text, parse_line, read_model, unwrap_error
 from ralph.core.errors import StateError
 from ralph.core.limits import Usage
 from ralph.core.turns import AgentEvent, Failure
@@ -173,7 +173,10 @@ class CopilotReader(StreamReader):
             case "tool.execution_complete":
                 error = data.inner("error")
                 failed = data.get("success") is not True or bool(data.inner("shellExecution").number("exitCode"))
-                text = data.inner("result").text("content") or error.text("message")
+                result = data.inner("result")
+                text = (
+                    content_text(result.get("binaryResultsForLlm")) or result.text("content") or error.text("message")
+                )
                 yield from self.finish_tool(key, text, failed=failed, denied=error.text("code") == "denied")
             case "model.call_failure":
                 self.failed_call = data.text("errorMessage")[:TEXT_CHARS]

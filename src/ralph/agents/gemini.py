@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,12 +30,15 @@ from ralph.core.turns import AgentEvent, Failure
 
 _EVENTS = ("AfterTool", "AfterAgent")
 _EXTENSION = "ralph"
+_MAX_ATTEMPTS = 3
+"""How often it asks a model that fails. By default, it asks ten times within four minutes before the engine knows."""
 
 
 def make_home(environment: Mapping[str, str]) -> str:
     """Make or update a home directory with our hooks and links to everything in the user's; empty if that cannot work.
 
     Gemini CLI has no option for hooks, only extensions in its home. Its own sandbox sees neither the links nor the hooks.
+    The settings are a copy that also limits its retries, unless the user's settings do.
     """
     theirs = Path(environment.get("GEMINI_CLI_HOME") or environment.get("HOME") or Path.home())
     if _may_use_sandbox(environment, theirs):
@@ -63,6 +67,9 @@ def _mirror(theirs: Path, home: Path) -> None:
     for directory in (real / "tmp", real / "history", own / "extensions"):
         directory.mkdir(parents=True, exist_ok=True)
     wanted = {own / path.name: path for path in real.iterdir() if path.name != "extensions"}
+    if settings := _limit_attempts(real / "settings.json"):
+        wanted.pop(own / "settings.json", None)
+        write_if_changed(own / "settings.json", settings, mode=0o600)
     if (real / "extensions").is_dir():
         others = (path for path in (real / "extensions").iterdir() if path.name != _EXTENSION)
         wanted |= {own / "extensions" / path.name: path for path in others}
@@ -73,6 +80,27 @@ def _mirror(theirs: Path, home: Path) -> None:
                 link.unlink(missing_ok=True)
     for link, target in wanted.items():
         point_link(link, target)
+
+
+_STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+"""Its settings are JSON with comments. A string can contain what looks like a comment."""
+
+
+def _drop_comment(match: re.Match[str]) -> str:
+    return match[0] if match[0].startswith('"') else ""
+
+
+def _limit_attempts(path: Path) -> str:
+    """The user's settings with our limit of attempts; empty if they have one, or if Ralph cannot read them."""
+    try:
+        text = path.read_text(encoding="utf-8") if path.exists() else "{}"
+        settings = Data.of(json.loads(_STRING_OR_COMMENT.sub(_drop_comment, text)))
+    except ValueError:
+        return ""
+    general = settings.inner("general")
+    if "maxAttempts" in general:
+        return ""
+    return json.dumps({**settings, "general": {**general, "maxAttempts": _MAX_ATTEMPTS}})
 
 
 _DENIALS = ("tool_not_registered", "policy_violation", "path_not_in_workspace")

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ralph.agents.adapter import EDITS, FULL_AUTO, PLAN, READ_ONLY, Abilities, Adapter, Call
@@ -10,7 +11,7 @@ from ralph.agents.failures import classify_failure, find_limit_end
 from ralph.agents.reader import StreamReader
 from ralph.agents.stream_lines import TEXT_CHARS, Data, parse_line
 from ralph.core.limits import Usage
-from ralph.core.turns import AgentEvent
+from ralph.core.turns import IMAGE, AgentEvent, Failure
 
 _TOOLS = {"sub-agents": "task"}
 _DENIED = {EDITS: ("bash",), READ_ONLY: ("bash", "edit")}
@@ -136,8 +137,12 @@ def _names_provider(path: Path) -> bool:
         return False
 
 
+@dataclass
 class OpenCodeReader(StreamReader):
     """Reads one turn of OpenCode. There is no final event: the turn ends with a step that does not use a tool."""
+
+    last_retry: Data = field(default_factory=Data)
+    """The retry at which our plugin ended the turn."""
 
     def events(self, data: Data) -> Iterator[AgentEvent]:
         """The events in a line."""
@@ -158,18 +163,38 @@ class OpenCodeReader(StreamReader):
                     yield from self.warn("its model reached the token limit of one answer: the answer is cut off")
                 if part.get("reason") == "stop":
                     yield from self.succeed()
+            case "retry":
+                yield from self._report_retry(data.inner("retry"))
+            case "error" if self.last_retry:
+                pass  # the turn was ended by our plugin, and has failed already
             case "error":
                 details = data.inner("error", "data")
                 error = details.text("message") or data.inner("error").text("name") or "it failed"
                 kind = classify_failure(error[:TEXT_CHARS], details.number("statusCode"))
                 yield from self.fail(error, kind, find_limit_end(details.text("responseBody")[:TEXT_CHARS], self.now))
 
+    def _report_retry(self, retry: Data) -> Iterator[AgentEvent]:
+        """A line of our plugin: OpenCode waits before it asks its model again, or the plugin ends the turn instead.
+
+        OpenCode retries only limits and overloads.
+        """
+        error, next_at = retry.text("message") or "its model failed", (retry.number("next") or 0.0) / 1000
+        if retry.get("ends") is not True:
+            seconds = max(0, round(next_at - self.now))
+            yield from self.retry(f"{error}: try {retry.count('attempt') + 1} in {seconds} s")
+        elif not self.last_retry:
+            self.last_retry = retry
+            kind = Failure.LIMIT if classify_failure(error[:TEXT_CHARS]) is Failure.LIMIT else Failure.OVERLOAD
+            yield from self.fail(error, kind, next_at or None)
+
     def _use_tool(self, part: Data, state: Data) -> Iterator[AgentEvent]:
         """A tool. OpenCode reports it once it is done."""
         error = state.text("error")
         failed = state.text("status") == "error" or bool(state.inner("metadata").number("exit"))
+        has_image = any(one.text("mime").startswith("image/") for one in state.objects("attachments"))
+        text = IMAGE if has_image else state.text("output") or error
         yield from self.start_tool("", part.text("tool"), state.get("input"))
-        yield from self.finish_tool("", state.text("output") or error, failed=failed, denied=error.startswith(_DENIALS))
+        yield from self.finish_tool("", text, failed=failed, denied=error.startswith(_DENIALS))
 
     def _add_step_usage(self, part: Data) -> Iterator[AgentEvent]:
         """What a step used. Without a price, OpenCode reports a cost of 0."""

@@ -7,6 +7,7 @@ from time import time
 from ralph.agents.failures import classify_failure, find_limit_end, plausible_reset
 from ralph.agents.prices import Prices, cost_of
 from ralph.agents.stream_lines import (
+    IMAGE_NOTICE,
     TEXT_CHARS,
     Data,
     describe_tool,
@@ -17,7 +18,7 @@ from ralph.agents.stream_lines import (
     unwrap_error,
 )
 from ralph.core.limits import Quota, Usage
-from ralph.core.turns import AgentEvent, EventKind, Failure
+from ralph.core.turns import IMAGE, AgentEvent, EventKind, Failure
 
 _MAX_SHARE = 10.0
 """A subscription can be overdrawn, but a share above this was misread."""
@@ -173,6 +174,7 @@ class StreamReader:
     def finish_tool(self, key: str, text: str, *, failed: bool, denied: bool = False) -> Iterator[AgentEvent]:
         """Report the result of a tool."""
         tool = self.tools.pop(key, "a tool")
+        text = IMAGE if text.startswith(IMAGE_NOTICE) else text
         if denied:
             yield AgentEvent(EventKind.DENIED, tool)
         yield AgentEvent(EventKind.TOOL_RESULT, one_line(text), is_error=failed)

@@ -104,10 +104,14 @@ def one_line(text: str) -> str:
 
 
 _MAIN_ARGUMENTS = (
-    *("command", "cmd", "file_path", "absolute_path", "path", "notebook_path"),
-    *("pattern", "query", "url", "prompt", "description"),
+    *("command", "cmd", "file_path", "filePath", "absolute_path", "path", "notebook_path"),
+    *("pattern", "query", "url", "prompt", "instructions", "description", "source"),
 )
 """The arguments of a tool that say most, best first."""
+SUB_AGENT_TOOLS = frozenset(("agent", "task", "invoke_agent", "delegate", "spawn_agent"))
+"""The names of the tools that start a sub-agent. Some agents report nothing else about it."""
+IMAGE_NOTICE = "Read image file: "
+"""How the result of a tool begins that gave the model an image, in Gemini CLI and Qwen Code."""
 
 
 def describe_tool(name: str, arguments: object) -> str:
@@ -118,6 +122,8 @@ def describe_tool(name: str, arguments: object) -> str:
     else:
         detail = data.text(*_MAIN_ARGUMENTS) or (json.dumps(arguments, ensure_ascii=False) if arguments else "")
     name = name or "a tool"
+    if name.lower() in SUB_AGENT_TOOLS:
+        name = f"sub-agent ({name})"
     return one_line(f"{name}: {detail}" if detail else name)
 
 
@@ -132,8 +138,11 @@ def content_text(content: object) -> str:
 
 
 def describe_todos(items: "list[Data]", key: str, is_done: Callable[[Data], bool]) -> str:
-    """A to-do list in one line: how many items are done, and the first that is not. `key` is that of an item's text."""
-    open_items = [item.text(key) for item in items if not is_done(item)]
+    """A to-do list in one line: how many items are done, and the first that is not. `key` is that of an item's text.
+
+    In Gemini CLI, the text of an item is its description.
+    """
+    open_items = [item.text(key, "description") for item in items if not is_done(item)]
     following = f": {open_items[0]}" if open_items else ""
     return one_line(f"{len(items) - len(open_items)} of {len(items)} done{following}")
 

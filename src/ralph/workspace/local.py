@@ -447,6 +447,7 @@ def _classify_exit(agent: Adapter, ended: JobExit, summary: OutputSummary, stder
     end = classify(failure=summary.failure)
     if end is TurnEnd.IDLE and summary.limit_waited_for:
         summary.error = f"it waited for the end of a limit: {summary.limit_waited_for}"
+        summary.resets_at = agent.find_wait_end(stderr) or summary.resets_at
         return TurnEnd.LIMITED
     if end is TurnEnd.FAILED and summary.failure is None and (found := agent.failure(ended.code, stderr)):
         summary.failure, summary.error = found[0], summary.error or found[1]

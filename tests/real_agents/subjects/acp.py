@@ -3,7 +3,15 @@
 from dataclasses import replace
 
 from install import NODE, Package
-from subject import NO_THOUGHTS, Subject, no_live_messages
+from subject import (
+    HIDES_FAILURES,
+    NO_IMAGES,
+    NO_SUB_AGENTS,
+    NO_THOUGHTS,
+    NO_TODO_LIST,
+    Subject,
+    no_live_messages,
+)
 
 from subjects import claude, codex, copilot, gemini, goose, opencode, qwen
 
@@ -28,12 +36,16 @@ SUBJECTS = [
         cost=None,
         cannot={
             **NO_THOUGHTS,
+            **HIDES_FAILURES,
+            **NO_IMAGES,
+            "test_todo_lists_are_in_the_log": "its messages contain only the number of items",
+            "test_sub_agents_are_in_the_log": "it refuses to start one (`denied by policy`)",
             **no_live_messages(
                 "a second prompt ends the first, and no hook runs after a tool; without ACP it receives messages"
             ),
         },
     ),
-    by_acp(opencode.SUBJECT, "opencode acp", tokens="last", limit_end=False),
+    by_acp(opencode.SUBJECT, "opencode acp", tokens="last", limit_lasts=90, limit_end=False, cannot=HIDES_FAILURES),
     by_acp(
         copilot.SUBJECT,
         "copilot --acp --allow-all-tools",
@@ -41,9 +53,15 @@ SUBJECTS = [
         cost=None,
         must_cost=False,
         limit_end=False,
+        cannot={
+            **HIDES_FAILURES,
+            **NO_IMAGES,
+            **NO_TODO_LIST,
+            "test_sub_agents_are_in_the_log": "its messages do not name the tool",
+        },
     ),
-    by_acp(goose.SUBJECT, "goose acp --with-builtin developer", tokens="last"),
-    by_acp(qwen.SUBJECT, "qwen --acp", cost=None, must_cost=False),
+    by_acp(goose.SUBJECT, "goose acp --with-builtin developer", tokens="last", cannot=NO_TODO_LIST),
+    by_acp(qwen.SUBJECT, "qwen --acp", cost=None, must_cost=False, cannot={**NO_TODO_LIST, **NO_IMAGES}),
     by_acp(
         claude.SUBJECT,
         "claude-agent-acp",
@@ -54,13 +72,19 @@ SUBJECTS = [
         limit_seconds=130,  # it names only the minute
         lost_answers=1,  # one time in six, only tokens: the cost is right
         side_answers=1,  # the title of a conversation
+        cannot=NO_TODO_LIST,
     ),
     by_acp(
         codex.SUBJECT,
         "codex-acp",
         package=Package("codex-acp", "@zed-industries/codex-acp", "0.16.0", prints_version=False),
         sign_in=("CODEX_API_KEY",),
-        cannot={"test_a_limit_that_the_agent_waits_out_does_not_count": "it does not retry a limited request"},
+        cannot={
+            "test_a_limit_that_the_agent_waits_out_does_not_count": "it does not retry a limited request",
+            **NO_IMAGES,
+            **NO_TODO_LIST,
+            **NO_SUB_AGENTS,
+        },
         cost=None,
         tokens="none",
     ),

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from install import PythonPackage
-from subject import KEY, NO_THOUGHTS, Environment, Subject, no_live_messages
+from subject import KEY, NO_IMAGE_TOOL, NO_SUB_AGENTS, NO_THOUGHTS, NO_TODO_LIST, Environment, Subject, no_live_messages
 
 
 def set_up(home: Path, url: str, tries: int | None) -> Environment:
@@ -31,7 +31,11 @@ SUBJECT = Subject(
         "test_an_abort_leaves_no_process_of_a_tool_behind": "it runs no commands",
         "test_an_agent_is_adopted_after_its_engine_was_killed": "it runs no commands, and this test needs one",
         "test_tools_are_in_the_log": "it runs no commands",
+        "test_failed_tools_are_marked_in_the_log": "it runs no commands",
         **NO_THOUGHTS,
+        **NO_IMAGE_TOOL,
+        **NO_TODO_LIST,
+        **NO_SUB_AGENTS,
         **no_live_messages("it has no hooks, and asks its model once a turn"),
     },
 )

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from install import Package
-from subject import KEY, Environment, Raw, Subject
+from subject import KEY, NO_TODO_LIST, Environment, Raw, Subject
 
 
 def set_up(home: Path, url: str, tries: int | None) -> Environment:
@@ -29,7 +29,7 @@ def tokens(end: dict[str, Any]) -> tuple[int, int, int]:
 COMMAND = ("claude", "-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions")
 SUBJECT = Subject(
     # Its script links the native program, which is a separate package, over a stub.
-    Package("claude", "@anthropic-ai/claude-code", "2.1.325", scripts=True),
+    Package("claude", "@anthropic-ai/claude-code", "2.1.326", scripts=True),
     set_up,
     api="anthropic",
     key="ANTHROPIC_API_KEY",
@@ -37,6 +37,7 @@ SUBJECT = Subject(
     cost=0.015,
     counts_cut_answer=True,
     must_cost=True,
+    cannot=NO_TODO_LIST,
     raw=Raw(
         COMMAND,
         lambda session: (*COMMAND, "--resume", session),

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from install import Package
-from subject import KEY, Environment, Raw, Subject
+from subject import KEY, NO_IMAGES, NO_SUB_AGENTS, NO_TODO_LIST, Environment, Raw, Subject
 
 
 def set_up(home: Path, url: str, tries: int | None) -> Environment:
@@ -38,13 +38,14 @@ def tokens(end: dict[str, Any]) -> tuple[int, int, int]:
 
 COMMAND = ("codex", "exec", "--json", "--dangerously-bypass-approvals-and-sandbox")
 SUBJECT = Subject(
-    Package("codex", "@openai/codex", "0.166.0"),
+    Package("codex", "@openai/codex", "0.169.0"),
     set_up,
     api="responses",
     key="OPENAI_API_KEY",
     sign_in=("codex login",),
     cost=0.00525,
     limit_seconds=130,  # it names only the minute
+    cannot={**NO_IMAGES, **NO_SUB_AGENTS, **NO_TODO_LIST},
     raw=Raw(
         COMMAND,
         lambda session: (*COMMAND, "resume", session),

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from install import Package
-from subject import KEY, Environment, Subject
+from subject import KEY, NO_TODO_LIST, Environment, Subject
 
 PACKAGE = Package("copilot", "@github/copilot", "1.0.102")
 
@@ -32,4 +32,5 @@ SUBJECT = Subject(
     limit_lasts=70,  # it tries five times again, for a minute
     limit_seconds=20,
     idle_minutes=0.3,
+    cannot=NO_TODO_LIST,
 )

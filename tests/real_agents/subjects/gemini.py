@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from install import Package
-from subject import KEY, NO_THOUGHTS, Environment, Raw, Subject
+from subject import HIDES_FAILURES, KEY, NO_THOUGHTS, Environment, Raw, Subject
 
 
 def set_up(home: Path, url: str, tries: int | None) -> Environment:
@@ -37,7 +37,7 @@ SUBJECT = Subject(
     sign_in=("GEMINI_API_KEY",),
     cost=0.00525,
     limit_of_plan=False,
-    cannot=NO_THOUGHTS,
+    cannot={**NO_THOUGHTS, **HIDES_FAILURES},
     raw=Raw(
         COMMAND,
         lambda session: (*COMMAND, "--resume", session),

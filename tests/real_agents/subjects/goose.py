@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from install import Package
-from subject import KEY, Environment, Subject, no_live_messages
+from subject import KEY, NO_TODO_LIST, Environment, Subject, no_live_messages
 
 
 def set_up(home: Path, url: str, tries: int | None) -> Environment:
@@ -30,5 +30,8 @@ SUBJECT = Subject(
     must_cost=True,
     limit_of_plan=False,
     retry_minutes=0.05,
-    cannot=no_live_messages("its model does not see what a hook prints after a tool; it receives messages by ACP"),
+    cannot={
+        **NO_TODO_LIST,
+        **no_live_messages("its model does not see what a hook prints after a tool; it receives messages by ACP"),
+    },
 )

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from install import PythonPackage
-from subject import KEY, NO_THOUGHTS, Environment, Subject
+from subject import KEY, NO_IMAGE_TOOL, NO_SUB_AGENTS, NO_THOUGHTS, NO_TODO_LIST, Environment, Subject
 
 PACKAGE = PythonPackage(
     "mini", "mini-swe-agent", "2.4.6", extra_packages=("mcp==2.3.0", "litellm==1.106.2"), version_option="--help"
@@ -40,6 +40,6 @@ SUBJECT = Subject(
     limit_lasts=20,  # it takes its time to end, on a machine that has much to do
     idle_minutes=1,
     resumes=False,
-    cannot=NO_THOUGHTS,
+    cannot={**NO_THOUGHTS, **NO_IMAGE_TOOL, **NO_TODO_LIST, **NO_SUB_AGENTS},
     ending="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT",
 )

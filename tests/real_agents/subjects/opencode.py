@@ -36,8 +36,8 @@ SUBJECT = Subject(
     sign_in=("opencode auth login",),
     cost=0.00525,
     must_cost=True,
-    limit_lasts=90,  # it tries five times again, for 62 to 78 seconds
-    limit_seconds=35,
+    limit_lasts=35,  # our plugin ends a turn that would wait for more than 30 seconds
+    limit_seconds=20,
     failing_seconds=240,
     idle_minutes=0.6,
 )

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from install import NODE, Package
-from subject import KEY, Environment, Subject
+from subject import KEY, NO_SUB_AGENTS, NO_TODO_LIST, Environment, Subject
 
 
 def set_up(home: Path, url: str, tries: int | None) -> Environment:
@@ -26,7 +26,7 @@ def set_up(home: Path, url: str, tries: int | None) -> Environment:
 
 
 SUBJECT = Subject(
-    # 1.0 and later need packages (pi-codemode, pi-mcp, pi-tui 1.x) that the registry of these tests does not offer.
+    # 1.0 and later cannot be installed: they require pi-codemode, pi-mcp and pi-tui 1.x, which are not in the registry.
     Package("pi", "@earendil-works/pi-coding-agent", "0.87.1", node=NODE),
     set_up,
     api="chat",
@@ -35,4 +35,5 @@ SUBJECT = Subject(
     cost=0.00525,
     must_cost=True,
     limit_of_plan=False,
+    cannot={**NO_TODO_LIST, **NO_SUB_AGENTS},
 )

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from install import NODE, Package
-from subject import KEY, Environment, Subject
+from subject import KEY, NO_TODO_LIST, Environment, Subject
 
 
 def set_up(home: Path, url: str, tries: int | None) -> Environment:
@@ -36,6 +36,8 @@ SUBJECT = Subject(
     # It makes seven tries, whatever its settings say, and waits for the end of a limit before each if its provider names it.
     limit_lasts=12,
     waits_for_limits=True,
+    max_tries=21,  # seven tries that no setting limits, with three requests each
     failing_seconds=260,
     idle_minutes=0.5,
+    cannot=NO_TODO_LIST,
 )

@@ -1,5 +1,9 @@
-// A plugin that runs inside OpenCode and passes on messages of the user while it works.
+// A plugin that runs inside OpenCode, passes on messages of the user while it works, and limits its retries.
 import { claimMessages } from "./claim_messages.ts";
+
+// OpenCode tries five times again, waits as long as its provider says, and has no setting for either.
+const MAX_RETRIES = 2;
+const MAX_WAIT_MS = 30_000;
 
 export const Ralph = async ({ client }: any) => {
   let session = "";
@@ -8,5 +12,16 @@ export const Ralph = async ({ client }: any) => {
     if (text) await client.session.promptAsync({ path: { id: session }, body: { parts: [{ type: "text", text }] } });
   };
   setInterval(send, 200).unref?.();
-  return { "chat.message": async (message: any) => { session ||= message.sessionID } };
+  return {
+    "chat.message": async (message: any) => { session ||= message.sessionID },
+    event: async ({ event }: any) => {
+      const status = event.type === "session.status" ? event.properties.status : {};
+      if (status.type !== "retry") return;
+      // Its own output does not report retries, so the plugin adds a line in the same format.
+      const ends = status.attempt > MAX_RETRIES || status.next - Date.now() > MAX_WAIT_MS;
+      const retry = { attempt: status.attempt, message: status.message, next: status.next, ends };
+      process.stdout.write(JSON.stringify({ type: "retry", timestamp: Date.now(), sessionID: session, retry }) + "\n");
+      if (ends) await client.session.abort({ path: { id: session } });
+    },
+  };
 };
