@@ -155,7 +155,7 @@ def test_findings_warn_while_the_checks_still_fail(calculator: Project) -> None:
     assert done.code == 3, done.said
     assert "WARNING test_app.py" in done.out
     prompt = calculator.turn(2).joinpath("prompt.md").read_text()
-    assert "These changes would prevent success once they do" in prompt
+    assert "Even when they do, the user may have to allow these changes first" in prompt
     assert "[test-skipped]" in prompt
 
 

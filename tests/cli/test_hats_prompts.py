@@ -138,7 +138,10 @@ class TestEvents:
         assert "published by the engine instead of `work.done`, which the checks did not confirm" in event
         assert "published nothing" not in event
         checks = part(prompt_of(project, 1), "checks")
-        assert "It accepts `work.done` and `LOOP_COMPLETE` only if they pass." in checks
+        assert "before it accepts that all is done, and before it accepts some events. They must pass." in checks
+        assert "- `work.done`: the engine runs the checks first, and they must pass; goes to last\n" in prompt_of(
+            project, 1
+        )
 
     def test_hat_sees_all_events_of_its_last_turn(self, project: Project) -> None:  # noqa: F811
         preset = (

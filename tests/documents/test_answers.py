@@ -51,18 +51,18 @@ class TestBrokenAnswers:
             ("did it", "not valid JSON"),
             ('{"summary": "a"} and more', "not valid JSON"),
             ("[" * 100_000, "not valid JSON"),
-            ("{}", "summary: Field required"),
-            ("[]", "the answer:"),
-            ("null", "the answer:"),
-            ('"did it"', "the answer:"),
-            ('{"summary": ""}', "summary:"),
-            ('{"summary": 7}', "summary:"),
-            ('{"summary": null}', "summary:"),
-            ('{"summary": ["a"]}', "summary:"),
-            (json.dumps({"summary": "x" * 2001}), "summary:"),
-            ('{"summary": "a", "learned": 7}', "learned:"),
-            ('{"summary": "a", "next": {}}', "next:"),
-            ('{"Summary": "a"}', "summary: Field required"),
+            ("{}", "result.json: the field `summary` is missing"),
+            ("[]", "result.json: it has to be a JSON object"),
+            ("null", "result.json: it has to be a JSON object"),
+            ('"did it"', "result.json: it has to be a JSON object"),
+            ('{"summary": ""}', "result.json: `summary`:"),
+            ('{"summary": 7}', "result.json: `summary`:"),
+            ('{"summary": null}', "result.json: `summary`:"),
+            ('{"summary": ["a"]}', "result.json: `summary`:"),
+            (json.dumps({"summary": "x" * 2001}), "result.json: `summary`:"),
+            ('{"summary": "a", "learned": 7}', "result.json: `learned`:"),
+            ('{"summary": "a", "next": {}}', "result.json: `next`:"),
+            ('{"Summary": "a"}', "result.json: the field `summary` is missing"),
         ],
         ids=lambda text: str(text)[:24] or "empty",
     )
@@ -70,7 +70,18 @@ class TestBrokenAnswers:
         assert any(said in fault for fault in faults(text))
 
     def test_everything_is_said_at_once(self) -> None:
-        assert [fault.split(":")[0] for fault in faults('{"learned": 7, "next": []}')] == ["summary", "learned", "next"]
+        assert faults('{"learned": 7, "next": []}') == (
+            "result.json: the field `summary` is missing",
+            "result.json: `learned`: Input should be a valid string",
+            "result.json: `next`: Input should be a valid string",
+        )
+
+    def test_allowed_values_are_named(self) -> None:
+        _, errors = parse_answer("session.reviewer", '{"status": "done", "verdict": "ok"}')
+        assert errors == (
+            "result.json: `status`: it has to be completed | blocked | paused",
+            "result.json: `verdict`: it has to be Qualified | Failed",
+        )
 
     def test_an_error_fits_into_a_prompt(self) -> None:
         assert (

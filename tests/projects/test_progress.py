@@ -109,7 +109,7 @@ def test_the_prompt_says_how_many_failures_are_left_and_best_is_the_fewest(proje
     done = project.loop("Fix the types", "`mypy a.py` passes", turns, "--max-iterations", "3")
     assert done.code == 3, done.said
     assert (
-        "Failures in the output of the checks: 9 before the first iteration, 8 after the previous one, 7 at the lowest."
+        "Failures in the output of the checks: 9 before the first iteration, 8 after the previous one, lowest so far 7."
         in project.prompt(3)
     )
     assert project.ralph("restore", "best").code == 0

@@ -50,6 +50,7 @@ NEXT = {
     "id": "task-2-abcd",
     "title": "The option prints debug lines",
     "status": "open",
+    "key": "code-assist:add-verbose-to-the-cli:step-01:print",
     "blocked_by": ["task-1-abcd"],
 }
 TEXTS = {TASKS: "".join(json.dumps(one) + "\n" for one in (TASK, NEXT))}
@@ -95,7 +96,7 @@ def cases() -> Iterator[Case]:
     yield case("planner-further", ask(state("queue.advance", ABOUT_TASK, "finalizer", texts=KNOWN), "planner"))
     task = state("tasks.ready", ABOUT_TASK, "planner")
     yield case("builder", ask(task, "builder"))
-    rejected = "test_verbose only tests that the option exists: assert the debug line, too (test_cli.py:40)"
+    rejected = "`app --verbose=yes` ends with a traceback: refuse a value, and test it (cli.py:40)"
     yield case(
         "builder-rejected", ask(state("review.rejected", f"task_id: task-1-abcd\n{rejected}", "critic"), "builder")
     )
@@ -106,18 +107,20 @@ def cases() -> Iterator[Case]:
     yield case("critic-first", ask(review, "critic"))
     reason = json.dumps({"task_id": "task-1-abcd", "task_key": TASK["key"], "reason": rejected})
     said = QueuedEvent(3, "review.rejected", reason, "critic", 3)
-    again = replace(review, recent=(said,), **seen_in_turn_3("critic"))
+    again = replace(review, recent=(said,), **seen_in_turn_3("critic"), task_trees={"task-1-abcd": "0a" * 20})
     yield case("critic-further", ask(again, "critic"))
     yield case("finalizer", ask(state("review.passed", ABOUT_TASK, "critic"), "finalizer"))
-    later = replace(again, task_trees={"task-1-abcd": "0a" * 20})
-    yield case("critic-further-later-task", ask(later, "critic"))
+    began = QueuedEvent(3, "tasks.ready", ABOUT_TASK, "planner", 3)
     odd = state("odd.event", "what now?", "builder")
+    odd = replace(odd, recent=(began, odd.event), changed=(TurnChange(4, "builder", 2, 40, 3),))
     yield case("coordinator", ask(odd, "ralph"))
     decided = QueuedEvent(2, "tasks.ready", ABOUT_TASK, "ralph", 2)
     since = QueuedEvent(3, "build.blocked", "cli.py has no parser", "builder", 3)
     seen = replace(odd, last_turns={"ralph": 2}, recent=(decided, since, odd.event))
     yield case("coordinator-further", ask(seen, "ralph"))
     yield case("coordinator-nothing-new", ask(replace(seen, recent=(decided,)), "ralph"))
+    request = ask(replace(odd, guidance=(HatGuidance(LOGGING, NOW),)), "ralph")
+    yield case("coordinator-steered", replace(request, prompt=with_messages(request, (SignalType.STEER, LOGGING))))
     steered = replace(task, guidance=(HatGuidance(LOGGING, NOW),))
     request = ask(steered, "builder")
     told = with_messages(request, (SignalType.STEER, LOGGING))
@@ -132,7 +135,7 @@ def cases() -> Iterator[Case]:
     yield case("builder-without-checks", ask(task, "builder", unchecked))
     yield from _waves()
     yield _refuted()
-    yield from _other_presets()
+    yield from _presets()
     yield _resolver()
 
 
@@ -141,12 +144,14 @@ def _waves() -> Iterator[Case]:
     parallel = {"builder": {"concurrency": 2}, "critic": {"gathers": True}}
     settings = replace(CODE_ASSIST, hats=tuple(replace(hat, **parallel.get(hat.id, {})) for hat in CODE_ASSIST.hats))
     workflow = rules(settings)
-    parts = (("task-1-abcd", "the parser", "3d" * 20), ("task-2-abcd", "the printer", "4e" * 20))
+    ready = {**NEXT, "blocked_by": []}
+    texts = {TASKS: "".join(json.dumps(one) + "\n" for one in (TASK, ready))}
+    parts = ((TASK["id"], TASK["key"], "3d" * 20), (NEXT["id"], NEXT["key"], "4e" * 20))
     asked = tuple(
         QueuedEvent(number, "tasks.ready", json.dumps({"task_id": task, "task_key": name}), "planner", 1)
         for number, (task, name, _) in enumerate(parts, 2)
     )
-    waiting = replace(state("tasks.ready", "", "planner"), queue=asked, snapshot="1f" * 20)
+    waiting = replace(state("tasks.ready", "", "planner", texts=texts), queue=asked, snapshot="1f" * 20)
     wave = form_wave(workflow, waiting, NOW)
     assert wave
     worker = wave_work(workflow, wave, NOW)[0]
@@ -182,13 +187,15 @@ def _refuted() -> Case:
     return case("coder-refuted", ask(replace(state("", "", ""), queue=(event,)), "coder", rules(settings)), settings)
 
 
-def _other_presets() -> Iterator[Case]:
-    """Every hat of the other shipped presets: the first time that it gets an event, and a later time."""
-    for name in sorted(set(list_shipped()) - {"code-assist"}):
+def _presets() -> Iterator[Case]:
+    """Every hat of every shipped preset: the first time that it gets an event, and a later time. And its coordinator."""
+    for name in sorted(list_shipped()):
         settings = load(name)
+        request = ask(replace(state("odd.event", "what now?", settings.hats[0].id), texts={}), "ralph", rules(settings))
+        yield replace(case("", request, settings), name=f"presets/{name}-coordinator")
         for hat in settings.hats:
             topics = [one for one in hat.triggers if "*" not in one] or ["odd.event"]
-            first = replace(state(topics[0], "see the task", "ralph"), texts={})
+            first = replace(state(topics[0], "see the objective", "ralph"), texts={})
             request = ask(first, hat.id, rules(settings))
             yield replace(case("", request, settings), name=f"presets/{name}-{hat.id}")
             request = ask(_further(settings, hat, topics), hat.id, rules(settings))

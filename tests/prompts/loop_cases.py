@@ -47,7 +47,7 @@ E       assert 300 == 270
 test_cart.py:19: AssertionError
 FAILED test_cart.py::test_discount - assert 300 == 270
 1 failed, 2 passed in 0.02s"""
-LONG = "src/cart.ts(3,7): error TS2304: Cannot find name 'Line'.\n... 5990 lines left out\nFound 212 errors."
+LONG = "E   NameError: name 'Line' is not defined (cart.py:3)\n... 5990 lines left out\n212 errors in 3.10s"
 ROUND = "Round half up, as the shop does."
 
 
@@ -83,7 +83,7 @@ def pytest_failed(output: str, *failing: str, left_out: int = 0) -> CheckResult:
         status=CheckStatus.FAILED,
         seconds=0.1,
         code=1,
-        reason=f"exit code 1, {len(failing)} of 3 tests fail",
+        reason=f"exit code 1, {len(failing)} of 3 tests fail" if failing else "exit code 1",
         output=output,
         log="checks/iteration-1-1/stdout",
         command="pytest -q",
@@ -113,8 +113,10 @@ GAMED = Verdict(
         Finding(Rule.RESULT_HARDCODED, "cart.py", 8, "total() returns 270 if percent is 10.", Severity.WARNING),
     ),
 )
-STILL_FAILING = replace(
-    BETTER, findings=(Finding(Rule.TEST_SKIPPED, "test_cart.py", 9, "test_total is skipped.", Severity.WARNING),)
+ONE_SKIPPED = SECOND.replace("F..", "Fs.").replace("2 passed", "1 passed, 1 skipped")
+STILL_FAILING = Verdict(
+    (replace(pytest_failed(ONE_SKIPPED, DISCOUNT), reason="exit code 1, 1 of 2 tests fails"), RUFF_PASSED),
+    (Finding(Rule.TEST_SKIPPED, "test_cart.py", 9, "test_total is skipped.", Severity.WARNING),),
 )
 UNRUNNABLE = Verdict(
     (
@@ -129,7 +131,12 @@ UNRUNNABLE = Verdict(
     )
 )
 CART = FileStat("cart.py", 4, 1)
-FIX = {"summary": "Multiplied the price by the count.", "learned": "a line has a count", "next": "look at the discount"}
+TESTS = FileStat("test_cart.py", 1, 0)
+FIX = {
+    "summary": "Multiplied the price by the count.",
+    "learned": "total() does not know percent",
+    "next": "look at the discount",
+}
 
 
 def stuck(iterations: int, **fixed: Any) -> Driver:
@@ -161,8 +168,10 @@ SITUATIONS: dict[str, Callable[[], Driver]] = {
     "further-iteration-regressed": lambda: (
         further().turn(CART, summary="Applied the discount.").check(Verdict((pytest_failed(FIRST, TOTAL), RUFF_FAILED)))
     ),
-    "further-iteration-findings": lambda: further().turn(CART, summary="Skipped the test.").check(GAMED),
-    "further-iteration-early-findings": lambda: further().turn(CART, summary="Skipped it.").check(STILL_FAILING),
+    "further-iteration-findings": lambda: further().turn(CART, TESTS, summary="Skipped the test.").check(GAMED),
+    "further-iteration-early-findings": lambda: (
+        further().turn(CART, TESTS, summary="Skipped test_total.").check(STILL_FAILING)
+    ),
     "further-iteration-unrunnable": lambda: further().turn(CART, summary="Used a generator.").check(UNRUNNABLE),
     "debugger": lambda: stuck(2),
     "another-approach": lambda: stuck(4),
@@ -221,10 +230,10 @@ def cases() -> Iterator[Case]:
 def _repairs() -> Iterator[Case]:
     """Turns that only repair an answer, and one that does the work again after that."""
     template = load_prompt("repair", NOWHERE)
-    request, faults = further().request(), ("summary: Field required",)
+    request, faults = further().request(), ("result.json: the field `summary` is missing",)
     yield Case("loop/repair", build_repair_prompt(template, request, faults), inbox_of(request), PATHS, FRAME)
     again = with_rejection(request.prompt, faults)
     yield Case("loop/further-iteration-after-repair", again, inbox_of(request), PATHS, FRAME)
     reflector = SITUATIONS["reflector"]().request()
-    prompt = build_repair_prompt(template, reflector, ("next: Field required",))
+    prompt = build_repair_prompt(template, reflector, ("result.json: the field `next` is missing",))
     yield Case("loop/reflector-repair", prompt, inbox_of(reflector), PATHS, FRAME)

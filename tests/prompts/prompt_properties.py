@@ -22,7 +22,10 @@ CONTRADICTIONS = [
     ("Publish one event that says what the result is. Then stop", "publish one for each piece of work"),
     ("do not repeat it", "Do the task below"),
     ("Do not start over", "Start again from the beginning"),
-    ("the user's own tree", "that is merged now"),
+    ("the user's own tree", "has been merged"),
+    ("the user's own tree", "the engine discards"),
+    ("the user's own tree", "PREVIOUS_BRANCH"),
+    ("the user's own tree", "for your task alone"),
     ("Your last turn was turn", "<changes-so-far>"),
 ]
 """Sentences that must not stand in one prompt."""

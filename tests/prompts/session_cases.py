@@ -9,6 +9,7 @@ from pathlib import Path
 from golden import NOWHERE, Case, after_steer, inbox_of, with_messages
 
 from ralph.core.check_output import fence
+from ralph.core.checks import CheckResult, CheckStatus, Verdict
 from ralph.core.signals import SignalType
 from ralph.core.turns import OUTBOX, FileStat, TurnRequest
 from ralph.documents.answers import build_repair_prompt, with_rejection
@@ -17,7 +18,7 @@ from ralph.store.settings import load_prompt
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "workflows"))
 from test_session_parity import Play, classic, entry, play_standard, task
-from test_session_prompts import keys_of, requests_of
+from test_session_prompts import keys_of, name_of, requests_of
 
 PATHS = frozenset({OUTBOX, ".ralph-sessions"})
 FRAME = frozenset({"role", "workspace", "answer"})
@@ -29,15 +30,15 @@ FAULTS = {
     "classic/planner-task_breakdown": ("tasks.md: task-2 inherits from task-9, which does not exist",),
     **dict.fromkeys(
         ("standard/executor-first-attempt", "classic/executor-first-attempt"),
-        ("status: Field required", "report.md: there is no section Verification Results"),
+        ("result.json: the field `status` is missing", "report.md: there is no section Verification Results"),
     ),
     **dict.fromkeys(
         ("standard/reviewer-task_review", "classic/reviewer-task_review"),
-        ("verdict: Input should be 'Qualified' or 'Failed'",),
+        ("result.json: `verdict`: it has to be Qualified | Failed",),
     ),
 }
 """What can be wrong with the answers to some prompts."""
-ANY_FAULT = ("status: Field required",)
+ANY_FAULT = ("result.json: the field `status` is missing",)
 """What can be wrong with every answer."""
 
 
@@ -50,6 +51,20 @@ def cases() -> Iterator[Case]:
                 yield _continued(f"session/{layout}/{name}-continued", request)
             errors = FAULTS.get(f"{layout}/{name}", ANY_FAULT)
             yield from _repaired(f"session/{layout}/{name}", request, errors)
+    for name, request in _ask_without_git().items():
+        yield _case(f"session/standard/{name}-without-git", request)
+
+
+def _ask_without_git() -> dict[str, TurnRequest]:
+    """The turns of a session without worktrees, whose check failed before it began."""
+    failed = CheckResult("`make test` passes", CheckStatus.FAILED, 0.1, 2, "exit code 2, 3 of 9 tests fail")
+    rejected = {"answer": {"status": "completed", "verdict": "Failed", "feedback": "It does not read well."}}
+    play = play_standard({"baseline": Verdict((failed,)), "review:task-1-1": rejected}, "make test")
+    play.rules = replace(play.rules, has_worktrees=False)
+    found: dict[str, TurnRequest] = {}
+    for request in play.run().requests:
+        found.setdefault(name_of(request, keys_of(request)), request)
+    return found
 
 
 def _case(name: str, request: TurnRequest) -> Case:

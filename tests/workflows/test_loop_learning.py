@@ -263,10 +263,10 @@ class TestPrompt:
         run = Run(loop())
         run.check(failing_tests("test_a", "test_b"))
         run.turn()
-        assert "# New since the previous iteration" not in run.prompts[-1]
+        assert "# Results that the previous iteration changed" not in run.prompts[-1]
         run.check(failing_tests("test_b", "test_c"))
         run.turn()
-        news = run.prompts[-1].partition("# New since the previous iteration\n")[2].partition("\n#")[0]
+        news = run.prompts[-1].partition("# Results that the previous iteration changed\n")[2].partition("\n#")[0]
         assert news == "Now passes: test_a. Now fails: test_c.\n"
 
     def test_output_that_was_cut_is_in_the_inbox(self) -> None:

@@ -29,7 +29,7 @@ OUTPUT = "\n".join(
     ]
 )
 """What a check prints whose cause is its first line."""
-BUDGET = 2200
+BUDGET = 1600
 """Tokens that a prompt of these small sessions may take."""
 
 
@@ -38,7 +38,13 @@ def name_of(request: TurnRequest, keys: dict[str, str]) -> str:
     words = [request.role, keys.get("MODE", "")]
     if "ATTEMPT_NUMBER" in keys:
         words.append("first-attempt" if keys["ATTEMPT_NUMBER"] == "1" else "further-attempt")
-        words.append(find_cause(request.prompt.text.partition("# Why the previous attempt failed\n```\n")[2]))
+        words.append(
+            find_cause(
+                request.prompt.text.partition(
+                    "# Why the previous attempt failed\nThe engine or the reviewer said:\n```\n"
+                )[2]
+            )
+        )
     if request.role == "questioner" and keys.get("CATEGORY") == "feedback-driven":
         words.append("feedback-driven")
     elif any(name.startswith("feedbacks/") for name in request.inbox):
@@ -98,17 +104,18 @@ def plays(layout: str) -> Iterator[Play]:
 def play_failed_checks(layout: str) -> Play:
     """The check of the first task prints a lot, that of the second passes although a test is skipped."""
     output, left_out = excerpt_output(OUTPUT, 6000)
+    command = "check task-1" if layout == "standard" else "check 1"
     failed = CheckResult(
-        "`python build.py` passes",
+        f"`{command}` passes",
         CheckStatus.FAILED,
         0.1,
         1,
         "exit code 1",
         output,
-        command="python build.py",
+        command=command,
         left_out=left_out,
     )
-    passed = CheckResult("`pytest -q` passes", CheckStatus.PASSED, 0.1, 0, command="pytest -q")
+    passed = replace(failed, status=CheckStatus.PASSED, code=0, reason="", output="", left_out=0)
     finding = Finding(Rule.TEST_SKIPPED, "test_cart.py", 17, "test_discount is skipped.")
     says = {"check:task-1-1": Verdict((failed,)), "check:task-2-1": Verdict((passed,), (finding,))}
     play = play_standard(says, "make test") if layout == "standard" else classic("make test", says=says)

@@ -59,6 +59,7 @@ def session_workflow(record: RunRecord, root: Path, limits: Limits | None = None
         created_at=record.created_at,
         by_waves=record.session.by_waves,
         knowledge=_find_knowledge(root),
+        has_worktrees=bool(record.branch),
     )
 
 

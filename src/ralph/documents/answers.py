@@ -1,6 +1,7 @@
 """Answers of roles in `result.json`: their schemas, what is wrong with an answer, and the prompts to repair it."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -120,8 +121,19 @@ def _clean(value: Any) -> Any:
 
 
 def _describe_fault(fault: Any) -> str:
-    place = ".".join(str(part) for part in fault["loc"]) or "the answer"
-    return f"{place}: {fault['msg']}"
+    """A fault of an answer, with its file: an agent gets it beside faults of other documents."""
+    field = ".".join(str(part) for part in fault["loc"])
+    message = fault["msg"].removeprefix("Value error, ")
+    match fault["type"]:
+        case "missing":
+            return f"result.json: the field `{field}` is missing"
+        case "model_type" if not field:
+            return "result.json: it has to be a JSON object"
+        case "literal_error":
+            # An empty word stands for a field without a value, which nobody should write.
+            words = re.findall(r"'([^']+)'", fault["ctx"]["expected"])
+            message = f"it has to be {' | '.join(words)}"
+    return f"result.json: `{field}`: {message}" if field else f"result.json: {message}"
 
 
 _REPAIR_KEEPS = ("keys", "task", "task-of-the-loop", "what-iteration-did", "check-results-after-it")
@@ -131,7 +143,11 @@ _REPAIR_HEADINGS = {
     "task-of-the-loop": "# The task of the loop",
     "what-iteration-did": "# The iteration that the previous turn had to explain",
 }
-_FORMAT = "# The format\nThe previous turn was asked for this. It shows what a correct answer looks like:"
+_FORMAT = (
+    "# The format\nThe previous turn was asked for this. It shows what a correct answer looks like. Here, `you` means the"
+    " previous turn: describe its work, not your repair. Keep the contents that are right: an example only shows the form."
+)
+_HANDED = f"The documents that it handed over are in `{OUTBOX}` again. Correct each fault there."
 _REJECTED = (
     "The previous turn did this work, and what it handed over could not be used. Its documents are in the outbox again. Correct"
     " every one of these faults, or write the documents again:"
@@ -151,6 +167,7 @@ def build_repair_prompt(template: str, request: TurnRequest, errors: Sequence[st
         "role": request.role,
         "errors": _list_errors(errors),
         "outbox": OUTBOX,
+        "handed": _HANDED if request.outputs or request.drafts else "",
         "sources": inbox if request.reads_only else f"{inbox} and at `git diff`",
         "schema": form_text,
     }

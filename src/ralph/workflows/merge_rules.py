@@ -31,6 +31,11 @@ _WHY = {
     MergeResult.CHECKS_FAILED: "Both sides merge, but on the merged tree the checks do not pass.",
 }
 
+_FILES = {
+    MergeResult.CONFLICT: "Files with conflicts",
+    MergeResult.REVERTS: "Files in which changes of others would be lost",
+}
+
 
 @dataclass(frozen=True)
 class Waiting:
@@ -153,7 +158,9 @@ def _resolver(one: Waiting, checks: tuple[Check, ...], template: str) -> TurnReq
         "why": _WHY.get(last.end, ""),
         "task": one.text or one.title,
         "inbox": ".ralph/turn/inbox",
-        "details": "\n\n".join(filter(None, [f"The files:\n{files}" if files else "", outputs, last.notice])),
+        "details": "\n\n".join(
+            filter(None, [f"{_FILES.get(last.end, 'The files')}:\n{files}" if files else "", outputs, last.notice])
+        ),
         "checks": f"These must pass on the result; the engine runs them itself:\n{commands}" if commands else "",
     }
     prompt = build_prompt(fill_parts("resolver", template, values, _PARTS))

@@ -59,7 +59,7 @@ class ExecutorAnswer(_Answer):
 
     status: Literal["completed", "failed", "blocked", "paused"] = Field(description="whether you completed the task")
     success_criteria_met: bool = Field(default=False, description="whether every success criterion holds")
-    files_modified: list[str] = Field(default=[], description="the files that you changed")
+    files_modified: list[str] = Field(default=[], description="the files that you changed, added or deleted")
     feedback_addressed: list[str] = Field(default=[], description="the ids of the feedback issues that you fixed")
     discovered_tasks: list[str] = Field(default=[], description="what else should be done, one line per task")
 
@@ -233,7 +233,7 @@ def _review_faults(answer: Mapping[str, Any], documents: Documents, inbox: Docum
     says_why = answer.get("feedback", "").strip() or documents.get("review.md", "").strip()
     if answer["status"] != "completed" or answer.get("verdict") != "Failed" or says_why:
         return ()
-    return ("feedback: say what exactly has to be different, as the verdict is Failed",)
+    return ("result.json: `feedback`: the verdict is Failed, so say what exactly has to be different",)
 
 
 FAULTS: dict[str, Faults] = {

@@ -167,18 +167,14 @@ def _describe_documents(settings: HatsSettings) -> str:
 def _describe_checks(settings: HatsSettings, checks: Sequence[Check]) -> str:
     if not checks:
         return ""
-    claims = {topic: rule for topic, rule in settings.topics.items() if rule.evidence and settings.owners(topic)}
-    need_success = [topic for topic, rule in claims.items() if not rule.expects_failure]
-    need_failure = [topic for topic, rule in claims.items() if rule.expects_failure]
-    rules = f"{_list_topics((*need_success, settings.completion))} only if they pass"
-    if need_failure:
-        rules += f", {_list_topics(need_failure)} only if they fail"
-    lines = [f"The engine runs these itself. It accepts {rules}. You may run them, too."]
-    return "\n".join([*lines, *(f"- {check.title}" for check in checks)])
-
-
-def _list_topics(topics: Sequence[str]) -> str:
-    return " and ".join(f"`{topic}`" for topic in dict.fromkeys(topics))
+    claims = any(rule.evidence and settings.owners(topic) for topic, rule in settings.topics.items())
+    when = ", and before it accepts some events" if claims else ""
+    opening = (
+        f"The engine runs these itself before it accepts that all is done{when}. They must pass. You may run them, too."
+    )
+    if any(rule.expects_failure and settings.owners(topic) for topic, rule in settings.topics.items()):
+        opening = opening.replace("They must pass.", "They must pass, unless the event says that they must fail.")
+    return "\n".join([opening, *(f"- {check.title}" for check in checks)])
 
 
 def _describe_hat(settings: HatsSettings, hat: Hat) -> str:
@@ -191,7 +187,10 @@ def _describe_hat(settings: HatsSettings, hat: Hat) -> str:
     if hat.disallowed_tools:
         lines.append(f"You may not use these tools: {', '.join(hat.disallowed_tools)}.")
     if hat.may_ask:
-        lines.append('You may ask the user: `ralph tools interact ask "QUESTION" --options "A|B" --default A`.')
+        lines.append(
+            "You may ask the user if a wrong guess would be costly: `ralph tools interact ask 'QUESTION' --options 'A|B'"
+            " --default A`. It waits, and prints the answer."
+        )
     else:
         lines.append("Do not ask the user. If you are unsure, choose the safest option and record the decision.")
     # Hats that share documents keep their notes there.
@@ -232,7 +231,9 @@ def _describe_topic(settings: HatsSettings, topic: str) -> str:
     if rule and rule.requires:
         facts.append(f"its payload must have {', '.join(rule.requires)}")
     if rule and rule.evidence:
-        facts.append(f"the engine runs the checks first{', and they must fail' if rule.expects_failure else ''}")
+        facts.append(
+            f"the engine runs the checks first, and {'one of them must fail' if rule.expects_failure else 'they must pass'}"
+        )
     receiver = settings.hat(settings.receiver_of(topic))
     if topic == settings.completion:
         facts.append("all is done; the engine verifies it")
@@ -260,7 +261,8 @@ def _describe_coordinator(settings: HatsSettings) -> str:
     lines = [
         "You are the coordinator: you get the events that no hat is set to receive. Do not do the work of a hat yourself.",
         "Look at the event, the tasks and the documents. Then publish the event that gives the right hat its turn, with what it",
-        "needs. If your event asks a question, answer it in the payload. The hats:",
+        "needs. An event that no hat receives comes back to you. If your event asks a question, answer it in the payload.",
+        "The hats:",
         *rows,
     ]
     if settings.required:
@@ -285,7 +287,8 @@ def _describe_completion(settings: HatsSettings) -> str:
     if verdicts:
         listed = ", ".join(f"`{topic}`" for topic in verdicts)
         sentences.append(
-            f"Never publish these yourself: {listed}. If one is missing, publish the event that gives its hat a turn."
+            f"Never publish these yourself: {listed}. If one is missing, find out which step comes next on the way to it, and"
+            " publish the event for the hat of that step. Its own hat is next only if the work before it is done."
         )
     return " ".join(sentences)
 

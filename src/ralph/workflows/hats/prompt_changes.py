@@ -19,7 +19,7 @@ def describe_changes(run: str, state: HatsState, hat: str) -> str:
     """
     last = state.last_turns.get(hat, 0)
     lines = [f"Your last turn was turn {last}."] if last else []
-    if last and hat == COORDINATOR:
+    if hat == COORDINATOR:
         lines += _list_events_since(state, last)
     changed = [one for one in state.changed if one.turn > last and one.hat != hat]
     if changed:
@@ -79,12 +79,14 @@ def _list_events_since(state: HatsState, last: int) -> list[str]:
     own = [event for event in state.recent if event.source == COORDINATOR and event.turn == last and not event.default]
     others = [event for event in state.recent if event.source != COORDINATOR and event.turn > last]
     lines = [f"You published {', '.join(f'`{event.topic}`' for event in own)} then."] if own else []
+    if not others and not last:
+        return []
     if not others:
         return [
             *lines,
             "Nobody else has published an event since then. If you decided the same before, decide differently.",
         ]
-    lines.append("Events since then, oldest first:")
+    lines.append("Events since then, oldest first:" if last else "The latest events, oldest first:")
     return [*lines, *(f"- turn {one.turn}: `{one.topic}` from {one.source}{_shorten_payload(one)}" for one in others)]
 
 

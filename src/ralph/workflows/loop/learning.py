@@ -58,7 +58,7 @@ def describe_failure(verdict: Verdict) -> str:
     parts = []
     for result in verdict.failed:
         which = f"{list_names(result.failing, _NAMED)} ({name_check(result)})" if result.failing else name_check(result)
-        parts.append(f"{which}: {' / '.join(find_error_lines(result.output, 2)) or result.reason}")
+        parts.append(f"{which}: {' | '.join(find_error_lines(result.output, 2)) or result.reason}")
     parts += [f"[{f.rule}] {f.place} {f.sentence}" for f in verdict.gamed]
     return _shorten("; ".join(parts))
 
@@ -108,7 +108,7 @@ def _find_next_step(verdict: Verdict) -> str:
         for line in (*find_error_lines(result.output, 10), *result.output.splitlines()):
             if place := _PLACE.search(line[:LONGEST_LINE]):
                 file, number = place[1] or place[3], place[2] or place[4]
-                return f"start with {file}:{number}, the first error of {name_check(result)}"
+                return f"find the cause of the first failure that {name_check(result)} reports, at {file}:{number}"
     return ""
 
 

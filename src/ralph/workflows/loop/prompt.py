@@ -38,7 +38,7 @@ ACTOR_PARTS = {
     "checks": PartSpec("What the engine runs to decide whether the work is done.", Place.RUN),
     "where-you-are": PartSpec("The iteration and the count of failures."),
     "check-results": PartSpec("What the checks said last.", budget=2500),
-    "new-since-the-previous-iteration": PartSpec("Which tests pass or fail since then.", budget=300),
+    "results-that-the-previous-iteration-changed": PartSpec("Which tests pass or fail since then.", budget=300),
     "findings": PartSpec("What the guards found.", budget=1500),
     "changed-by-this-run": PartSpec("Which files are the work of this run.", budget=500),
     "lessons": PartSpec("What earlier iterations did and learned.", budget=2500),
@@ -87,7 +87,7 @@ def actor_prompt(
         "final": ", the final one" if is_last else "",
         "last": _LAST if is_last else "",
         "counts": _describe_counts(state),
-        "failure": state.failure,
+        "failure": f"{_WHEN}\n{state.failure}" if state.failure else "",
         "news": news_text(state.fixed, state.broken),
         "findings": state.findings,
         "changed": name_program(_describe_changes(state.changed, settings)),
@@ -105,9 +105,12 @@ def _describe_lessons(state: LoopState, lessons: Sequence[Iteration]) -> str:
     if not state.pivot:
         return lessons_text(lessons, state.iteration - 1, state.tried)
     in_vain = {number for one in state.tried for number in one.iterations}
-    return lessons_text([one for one in lessons if one.number not in in_vain], state.iteration - 1)
+    text = lessons_text([one for one in lessons if one.number not in in_vain], state.iteration - 1)
+    return f"{text}\n{_OTHERS_BELOW}" if text else ""
 
 
+_WHEN = "The engine ran the checks just before this iteration."
+_OTHERS_BELOW = "What the other iterations tried is listed below."
 _LAST = "Leave the files in the best state that you can reach, and say in `next` what is missing."
 
 
@@ -156,10 +159,10 @@ def _describe_counts(state: LoopState) -> str:
     known = f"Failures in the output of the checks: {first} before the first iteration"
     previous = state.iterations[-1]
     if previous.gaming:
-        return f"{known}, {best} at the lowest. The previous result does not count because of the findings."
+        return f"{known}, lowest so far {best}. The previous result does not count because of the findings."
     if not _has_counted(previous):
-        return f"{known}, {best} at the lowest. After the previous iteration they could not be counted."
-    return f"{known}, {now} after the previous one, {best} at the lowest."
+        return f"{known}, lowest so far {best}. After the previous iteration they could not be counted."
+    return f"{known}, {now} after the previous one, lowest so far {best}."
 
 
 def _has_counted(iteration: Iteration) -> bool:

@@ -21,19 +21,20 @@ _MAX_NAMES = 20
 _READS_REQUEST = ("planner", "questioner")
 _GETS_CHECKS = ("planner", "questioner", "executor", "reviewer", "librarian")
 _OWN_TREE = (
-    "You work in a tree of your own. It starts with all work of this session that has been merged so far. Others work on"
-    " other tasks at the same time, each in their own."
+    "This directory is a copy of the project for your task alone, with all work of this session that has been merged so far."
+    " Others work on other tasks at the same time, each in a copy of their own."
 )
 _USERS_TREE = "You work in the user's own tree, one turn after the other: the next turn finds what you leave."
+_DISCARDS = (
+    f"You may run builds and tests: the engine discards what they leave here. It keeps only what is in `{OUTBOX}`."
+)
 _READS_COPY = (
-    "This directory is a copy of the project with all work of this session that has been merged so far. You may run anything"
-    f" in it. Only what you write to `{OUTBOX}` is kept."
+    f"This directory is a copy of the project with all work of this session that has been merged so far. {_DISCARDS}"
 )
-_READS_TASK_TREE = (
-    f"This directory is the tree of the task. You may run anything in it. Only what you write to `{OUTBOX}` is kept."
-)
+_READS_TASK_TREE = f"This directory is the tree of the task. {_DISCARDS}"
 _READS_USERS_TREE = (
-    f"This directory is the user's own tree. Run what you need, and change and add no file outside `{OUTBOX}`."
+    f"This directory is the user's own tree. Change and add no file outside `{OUTBOX}`. You may run builds and tests. If they"
+    " leave new files, remove those before you stop, unless git ignores them."
 )
 _FOREIGN_INBOX = (
     "SESSION_PATH is a copy of the session for this turn. The engine takes your own documents from there when you are done;"
@@ -69,12 +70,14 @@ _FILES = {
 """What is in the files of an inbox, in half a sentence."""
 _FILES_OF_ROLES = {
     ("executor", "checks.md"): "the commands among your success criteria; the engine runs them when you are done",
+    ("reviewer", "checks.md"): "what the engine saw when it ran the commands; what failed there does not hold",
     ("reviewer", "previous-review.md"): (
         "the previous review of the whole session; check whether each of its gaps is closed"
     ),
 }
 """What is in a file of the inbox, if it means something else to a role."""
 _READ_REPORT = f"Read `{INBOX}/previous-report.md` before you start. Do not repeat what did not work."
+_STILL_THERE = "What the previous attempt changed is still in the files."
 _CATEGORIES = {
     "technical": "how the code works now, and whether the approach of the plan fits it",
     "requirements": "what exactly the user wants, and for which cases",
@@ -134,7 +137,7 @@ def build_session_prompt(
             ),
             PromptPart("keys", _describe_turn(fields), "What this turn is for, and where things are.", heading=TURN),
             PromptPart("task", task, "The task.", heading="# Your task", is_quoted=True),
-            *_describe_previous_attempt(state, request, fields),
+            *_describe_previous_attempt(settings, state, request, fields),
             PromptPart("inbox", inbox, "Files to read.", heading="# Your inbox"),
             PromptPart(
                 "answer",
@@ -186,7 +189,7 @@ def _describe_workspace(
     settings: SessionSettings, state: SessionState, request: TurnRequest, fields: Mapping[str, str]
 ) -> str:
     """Where a turn works, and what becomes of what it changes."""
-    shares_tree = state.layout.shares_tree
+    shares_tree = settings.shares_tree
     if request.role == "executor":
         return _USERS_TREE if shares_tree else _OWN_TREE
     diff = f"`{name_program('ralph diff')} {settings.id}` shows what the session has changed so far."
@@ -196,9 +199,7 @@ def _describe_workspace(
         return f"{_READS_COPY} {diff}"
     if not request.task:
         return _READS_COPY
-    return (
-        f"{_READS_TASK_TREE} In a git repository `git diff {fields['RUN_BRANCH']}...HEAD` shows what the task changed."
-    )
+    return f"{_READS_TASK_TREE} `git diff {fields['RUN_BRANCH']}...HEAD` shows what the task changed."
 
 
 def _describe_turn(fields: Mapping[str, str]) -> str:
@@ -210,7 +211,7 @@ def _describe_turn(fields: Mapping[str, str]) -> str:
 
 
 def _describe_previous_attempt(
-    state: SessionState, request: TurnRequest, fields: Mapping[str, str]
+    settings: SessionSettings, state: SessionState, request: TurnRequest, fields: Mapping[str, str]
 ) -> Iterator[PromptPart]:
     """Why the previous attempt failed and where its work is, for the executor of the next one."""
     if request.role != "executor":
@@ -222,14 +223,16 @@ def _describe_previous_attempt(
         state.flow_of(request.task).why or ("The previous attempt failed." if has_report else ""),
         "Why the previous attempt failed.",
         budget=WHY_BUDGET,
-        heading="# Why the previous attempt failed",
-        ending=_READ_REPORT if has_report else "",
+        heading="# Why the previous attempt failed\nThe engine or the reviewer said:",
+        ending=" ".join(
+            filter(None, (_READ_REPORT if has_report else "", _STILL_THERE if settings.shares_tree else ""))
+        ),
         source=f"{INBOX}/{source}" if source else "",
         is_quoted=True,
     )
     branch = fields.get("PREVIOUS_BRANCH", "")
     text = (
-        f"It is on the branch `{branch}`. Your tree does not contain it: `git diff HEAD...{branch}` shows it, and"
+        f"It is on the branch `{branch}`. This directory does not contain it: `git diff HEAD...{branch}` shows it, and"
         f" `git restore --source={branch} -- FILE` copies one file from it. Take over what was right and change what failed"
         " or what the review objects to. Start over only if the approach was wrong."
     )
@@ -248,11 +251,14 @@ def _describe_checks(settings: SessionSettings, state: SessionState, role: str) 
     lines = ["The engine runs these itself. The session is complete only if all of them pass."]
     if role == "executor":
         lines.append(
-            "Break none that passed before. One that failed has to pass after your task only if your task is to make it pass."
+            "Break none that passed before. One that failed before may still fail after your task, unless your task is to"
+            " make it pass."
         )
     for check in settings.checks:
         before = "passed" if check.title in state.flow.passed_before else "failed"
-        lines.append(f"- `{check.command or check.title}` ({before} before the session started)")
+        reason = state.flow.failed_before.get(check.title, "")
+        why = f": {reason}" if reason else ""
+        lines.append(f"- `{check.command or check.title}` ({before} before the session started{why})")
     return "\n".join(lines)
 
 
@@ -294,6 +300,6 @@ def _describe_values(schema: str) -> str:
     fields = ", ".join(f"`{name}` is {' | '.join(values)}" for name, values in choices.items())
     return (
         f"In `result.json` {fields}; `{INBOX}/result.schema.json` has every field. If you cannot do what is asked here,"
-        " write only `result.json`, with the status `blocked` and what is missing in `blockers`. Answer `paused` only if a"
-        " message from the user, in this prompt or while you work, asks for a pause."
+        " write only `result.json`: set `status` to `blocked`, and list in `blockers` what is missing. Set it to `paused` only"
+        " if a message from the user asks you to pause."
     )

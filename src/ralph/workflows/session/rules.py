@@ -55,6 +55,8 @@ from ralph.workflows.session.work_keys import OF_TASK, SessionKey, SessionWork
 
 SESSION_BASELINE = SessionKey(SessionWork.BASELINE)
 """The same text as `BASELINE` of a loop, as a key of a session."""
+MAX_REASON = 200
+"""Characters of the reason why a check did not pass before the session began."""
 _INCONCLUSIVE_ENDS = (TurnEnd.CUT, TurnEnd.UNAVAILABLE, TurnEnd.INTERRUPTED)
 """Ends of a turn that do not show whether the work is good. The turn is requested again when the run continues."""
 
@@ -100,6 +102,7 @@ class Session(SessionSettings):
         flow = Flow(
             baseline=known.baseline,
             passed_before=known.passed_before,
+            failed_before=known.failed_before,
             stop_reason=known.stop_reason,
             is_pause=known.is_pause,
             run_has_ended=True,
@@ -303,7 +306,8 @@ class Session(SessionSettings):
     def _accept_checks(self, state: SessionState, key: SessionKey | None, verdict: Verdict, now: float) -> SessionState:
         if key == SESSION_BASELINE:
             passed = tuple(result.title for result in verdict.results if result.passed)
-            return state.with_flow(baseline=True, passed_before=passed)
+            failed = {result.title: " ".join(result.reason.split())[:MAX_REASON] for result in verdict.failed}
+            return state.with_flow(baseline=True, passed_before=passed, failed_before=failed)
         if key and key.kind is SessionWork.SESSION_CHECK:
             return state.with_flow(checked=execution.describe_verdict(verdict) or "all pass", passed=verdict.passed)
         if key and key.kind in OF_TASK and state.marker(key.task) is Marker.PENDING:

@@ -76,6 +76,8 @@ class Flow:
     """Whether the checks of the session were run before it began."""
     passed_before: tuple[str, ...] = field(default=(), metadata=former_name("held"))
     """The titles of the checks that passed then. They must pass after every merge."""
+    failed_before: Mapping[str, str] = field(default_factory=dict)
+    """Why the others did not pass then, by title, in a phrase."""
     checked: str = ""
     """The results of the checks of the session; empty before they ran."""
     passed: bool = False
@@ -321,6 +323,13 @@ class SessionSettings:
     by_waves: bool = False
     knowledge: tuple[str, ...] = ()
     """The files of `.docs/` with what earlier sessions learned."""
+    has_worktrees: bool = True
+    """Whether each task has a worktree of its own. Without git, all turns work in the user's tree, one after the other."""
+
+    @property
+    def shares_tree(self) -> bool:
+        """Whether all turns work in the user's own tree."""
+        return self.layout.shares_tree or not self.has_worktrees
 
     @property
     def flow_path(self) -> str:

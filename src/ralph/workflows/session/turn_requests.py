@@ -39,13 +39,20 @@ _PREFIXES = {
     FEEDBACK_DRIVEN: "Q-FDB",
 }
 """The prefix of the ids of questions, by category."""
-_REWORK_FORM = (
-    "Put this section at the top of the report: `### Rework Context`, with what the previous attempt got wrong and what you do"
-    " differently."
-)
+_REWORK_FORM = "### Rework Context\nWhat the previous attempt got wrong, and what you do differently.\n"
 _FEEDBACK_FORMS = {
-    "executor": "Add `### Feedback Context Applied`: which issues of the feedback this settles, and how.",
-    "reviewer": "Add `### Feedback Resolution Validation`: a table Issue, Expected Fix, Evidence, Verdict.",
+    "executor": (
+        "Add `### Feedback Context Applied` after Summary of Changes: which issues of the feedback this task settles, and how."
+    ),
+    "reviewer": """\
+Add this after Success Criteria Validation, with a row for each issue of the feedback that this task is meant to settle:
+````
+### Feedback Resolution Validation
+| Issue | Expected Fix | Evidence | Verdict |
+| --- | --- | --- | --- |
+| ISS-001 | The CSV has a header | the first line of the output is `id,name` | ✅ Resolved |
+````
+`Verdict` in this table is ✅ Resolved | ❌ Not Resolved. An issue that is not resolved is a reason to fail.""",
 }
 _ANSWER_SCHEMAS = {"": "session.executor", "TASK_REVIEW": "session.reviewer", "SESSION_REVIEW": "session.review"}
 """The answer schemas that are not named after role and mode, by mode."""
@@ -144,7 +151,7 @@ def request_execution(settings: SessionSettings, state: SessionState, task: str)
     fields = {"TASK_ID": task, "ATTEMPT_NUMBER": str(flow.attempt)}
     if flow.attempt > 1 and (text := settings.report(state, task, flow.attempt - 1)):
         inbox["previous-report.md"] = text
-        if not settings.layout.shares_tree:
+        if not settings.shares_tree:
             fields["PREVIOUS_BRANCH"] = f"ralph/{settings.id}/{task_workspace(state, task, flow.attempt - 1)}"
     if criteria := settings.task_checks(state.tasks[task]):
         inbox["checks.md"] = "".join(f"- `{check.command or check.title}`\n" for check in criteria)
@@ -160,10 +167,9 @@ def request_review(settings: SessionSettings, state: SessionState, task: str) ->
     inbox = {"task.md": _definition(state, task)}
     inbox |= {"report.md": settings.report(state, task, flow.attempt), **_checks_document(flow.checked)}
     fields = {"MODE": "TASK_REVIEW", "TASK_ID": task, "REPORT_PATH": f"{INBOX}/report.md"}
-    if settings.layout.shares_tree:
-        if "reviewer" in settings.roles.foreign:
-            fields["REPORT_PATH"] = _base(settings.layout.report(state.metadata.iteration, task, flow.attempt))
-    else:
+    if settings.layout.shares_tree and "reviewer" in settings.roles.foreign:
+        fields["REPORT_PATH"] = _base(settings.layout.report(state.metadata.iteration, task, flow.attempt))
+    if not settings.shares_tree:
         fields["RUN_BRANCH"] = f"ralph/{settings.id}/run"
     key = SessionKey(SessionWork.REVIEW, task=task, attempt=flow.attempt)
     return _request(
