@@ -170,7 +170,8 @@ def test_script_that_fails_after_a_refused_event_has_failed(project: Project) ->
     assert [one["result"]["end"] for one in ended] == ["failed", "finished"]
 
 
-def test_steer_to_ralph_is_for_the_coordinator_alone(project: Project) -> None:  # noqa: F811
+@pytest.mark.parametrize("name", ["ralph", pytest.param("coordinator", marks=pytest.mark.slow)])
+def test_steer_to_ralph_is_for_the_coordinator_alone(project: Project, name: str) -> None:  # noqa: F811
     gate = project.home / "gate"
     waits = f"while [ ! -e {gate} ]; do sleep 0.05; done; "
     builder = f"{waits}{HONEST['builder']}"
@@ -180,8 +181,8 @@ def test_steer_to_ralph_is_for_the_coordinator_alone(project: Project) -> None: 
     words = ("run", "-c", str(SEED), "-p", "Build it", "--agent-command", agent, "--yes", "--max-iterations", "8")
     engine = project.start(*words)
     eventually(lambda: "builder" in turns(project))
-    sent = project.ralph("steer", "Be brief", "--to", "ralph")
-    assert (sent.code, "Sent STEER for ralph to run" in sent.out) == (0, True), sent.said
+    sent = project.ralph("steer", "Be brief", "--to", name)
+    assert (sent.code, "Sent STEER for coordinator to run" in sent.out) == (0, True), sent.said
     eventually(lambda: project.journal("signal.accepted"))
     gate.touch()
     out, _ = engine.communicate(timeout=300)

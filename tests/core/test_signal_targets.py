@@ -2,7 +2,7 @@
 
 import pytest
 
-from ralph.core.signals import Signal, SignalType
+from ralph.core.signals import Signal, SignalType, choose_target, normalize_target
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,20 @@ from ralph.core.signals import Signal, SignalType
 )
 def test_signal_is_for_the_role_that_its_target_means(target: str, role: str, is_actor: bool, expected: bool) -> None:
     assert Signal("s", SignalType.STEER, "Use httpx", target=target).is_for(role, is_actor=is_actor) is expected
+
+
+@pytest.mark.parametrize(
+    ("target", "roles", "expected"),
+    [
+        ("Ralph", ("builder", "ralph"), "ralph"),
+        ("coordinator", ("builder", "ralph"), "ralph"),
+        ("coordinator", ("coordinator", "ralph"), "coordinator"),
+        ("ralph", ("planner", "executor"), ""),
+        ("orchestrator", ("builder", "ralph"), ""),
+        ("builder", ("builder", "ralph"), "builder"),
+    ],
+)
+def test_ralph_is_the_coordinator_of_hats_and_everybody_elsewhere(
+    target: str, roles: tuple[str, ...], expected: str
+) -> None:
+    assert choose_target(normalize_target(target), roles) == expected

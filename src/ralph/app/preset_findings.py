@@ -111,7 +111,9 @@ class PresetWarnings:
         if not self.warnings:
             return ()
         if not is_dry_run and self._digest in self._read_shown():
-            return (f"{self.preset} has {count(len(self.warnings), 'warning')}, as before: {self._command} shows them",)
+            them = "it" if len(self.warnings) == 1 else "them"
+            found = count(len(self.warnings), "warning")
+            return (f"{self.preset} has {found}, as before: {self._command} shows {them}",)
         return self.warnings
 
     def remember(self) -> None:

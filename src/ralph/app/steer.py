@@ -9,6 +9,7 @@ from ralph.app.views import open_view
 from ralph.app.workflows import roles_of
 from ralph.core.errors import UsageError
 from ralph.core.signals import INTERRUPTING, Question, Signal, SignalType, choose_target, is_known, normalize_target
+from ralph.documents.hats.definition import show_role
 from ralph.engine.ports import Observer
 from ralph.store.journal import timestamp
 from ralph.store.runs import Project, RunDir
@@ -64,7 +65,7 @@ def _address_signal(signal: Signal, role: str, run: RunDir) -> Signal:
     target = choose_target(normalize_target(role), known)
     if not is_known(target, known):
         kind = "run of hats" if record.hats else record.workflow.replace("classic", "classic session")
-        raise UsageError(f"a {kind} has no role {role!r}", todo=f"it has {', '.join(known)}")
+        raise UsageError(f"a {kind} has no role {role!r}", todo=f"it has {', '.join(map(show_role, known))}")
     return replace(signal, target=target)
 
 

@@ -322,10 +322,10 @@ def _show_plan(new: NewRun, shown: Preview, *, as_json: bool) -> int:
     if as_json:
         print_json(command="plan", settings=asdict(record), prompt=shown.prompt, worst_case=worst, notes=new.notices)
         return 0
-    lines = ["Checks:"]
+    lines = ["Checks:" if record.checks else "Checks:     none"]
     for check in record.checks:
         lines.append(f"  {check.title}" + (f"   (at most {check.timeout:g} s)" if check.command else ""))
-    lines += [f"  note: {note}" for note in new.notices]
+    lines += [f"note: {note}" for note in new.notices]
     if record.workflow == "loop":
         lines.append(f"Type:       {record.loop.type}")
     lines += [f"Agent:      {label}: {words} < prompt" for label, words in shown.agents.items()]

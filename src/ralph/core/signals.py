@@ -49,7 +49,7 @@ _GUIDANCE_TYPES = frozenset((SignalType.STEER, SignalType.RESUME))
 """Types whose message holds for the whole run."""
 _EVERYBODY = frozenset(("", "all", "everyone", "orchestrator", "engine", "v2"))
 """The target of a signal to every role or to the engine."""
-_RALPH = "ralph"
+_RALPH, _COORDINATOR = "ralph", "coordinator"
 """The coordinator in a run of hats. In any other workflow it is the engine, so every role is meant."""
 _ACTORS = frozenset(("actor", "executor"))
 """Targets that mean the role that does the work, in every workflow."""
@@ -129,7 +129,7 @@ class Stage:
 def normalize_target(target: str) -> str:
     """The role that a target names: `Ralph-v2-Executor`, `Executor` and `executor` are one; empty for all.
 
-    What `ralph` means depends on the workflow (`choose_target`).
+    What `ralph` and `coordinator` mean depends on the workflow (`choose_target`).
     """
     name = re.sub(r"[-_\s]+", "-", target.strip().lower())
     name = re.sub(r"^ralph-(v\d+-)?", "", name)
@@ -138,6 +138,8 @@ def normalize_target(target: str) -> str:
 
 def choose_target(target: str, roles: Sequence[str]) -> str:
     """The role that a normalized target means in a run with these roles; empty for all."""
+    if target == _COORDINATOR and _COORDINATOR not in roles:
+        target = _RALPH
     return "" if target == _RALPH and _RALPH not in roles else target
 
 
