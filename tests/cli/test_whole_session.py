@@ -31,7 +31,7 @@ def test_a_session_from_the_request_to_the_branch_of_the_user(project: Project) 
     assert project.git("status", "--porcelain") == ""
     starts = {entry["key"]: entry["at"] for entry in project.journal("turn.started")}
     merged = {
-        entry["workspace"].split("/")[0]: entry["at"]
+        entry["worktree"].split("/")[0]: entry["at"]
         for entry in project.journal("merge.ended")
         if entry["end"] == "merged"
     }

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ralph.core.checks import Check, Verdict
 from ralph.core.codec import from_plain, to_plain
-from ralph.core.entries import ENTRY_TYPES, NAMES
+from ralph.core.entries import ENTRY_TYPES, NAMES, MergeStarted
 from ralph.core.errors import RalphError, StateError
 from ralph.core.events import TurnStarted
 from ralph.core.signals import Signal
@@ -20,6 +20,7 @@ from ralph.core.turns import AgentEvent
 from ralph.documents.run_record import RunRecord
 from ralph.workflows.hats.state import HatsState, Wave
 from ralph.workflows.loop.state import LoopState
+from ralph.workflows.merge_rules import Waiting
 
 
 class Colour(StrEnum):
@@ -150,6 +151,12 @@ def test_a_journal_of_an_earlier_version_is_read_under_its_former_names() -> Non
         (Verdict, {"results": [], "tree": "abc"}, {"results": [], "snapshot": "abc"}),
         (Signal, {"name": "a", "type": "INFO", "key": "7-a"}, {"name": "a", "type": "INFO", "assigned_id": "7-a"}),
         (AgentEvent, {"kind": "received", "tool": "hook"}, {"kind": "received", "means": "hook"}),
+        (MergeStarted, {"key": "merge-a-1-1", "workspace": "a/1"}, {"key": "merge-a-1-1", "worktree": "a/1"}),
+        (
+            Waiting,
+            {"task": "a", "workspace": "a/1", "title": "Add"},
+            {"task": "a", "worktree": "a/1", "title": "Add"},
+        ),
         (Wave, {"hat": "builder", "jobs": []}, {"hat": "builder", "workers": []}),
         (
             HatsState,

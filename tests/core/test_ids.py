@@ -20,8 +20,8 @@ TASKS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)
         (WorkKey(WorkKind.CHECKPOINT, number=3), "checkpoint-3"),
         (WorkKey(WorkKind.CLAIM, number=3), "claim-3"),
         (WorkKey(WorkKind.WAVE, number=7, attempt=2), "wave-7-2"),
-        (WorkKey(WorkKind.MERGE, workspace="task-1/4", attempt=2), "merge-task-1-4-2"),
-        (WorkKey(WorkKind.RESOLVE, workspace="task-1/4", attempt=2), "resolve-task-1-4-2"),
+        (WorkKey(WorkKind.MERGE, worktree="task-1/4", attempt=2), "merge-task-1-4-2"),
+        (WorkKey(WorkKind.RESOLVE, worktree="task-1/4", attempt=2), "resolve-task-1-4-2"),
     ],
 )
 def test_the_text_of_each_kind(key: WorkKey, text: str) -> None:
@@ -31,7 +31,7 @@ def test_the_text_of_each_kind(key: WorkKey, text: str) -> None:
 
 @given(st.sampled_from([WorkKind.MERGE, WorkKind.RESOLVE]), TASKS, NUMBERS, NUMBERS)
 def test_a_workspace_survives_whatever_its_task_is_called(kind: WorkKind, task: str, number: int, attempt: int) -> None:
-    key = WorkKey(kind, workspace=f"{task}/{number}", attempt=attempt)
+    key = WorkKey(kind, worktree=f"{task}/{number}", attempt=attempt)
     assert WorkKey.parse(str(key)) == key
 
 

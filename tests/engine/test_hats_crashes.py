@@ -173,11 +173,11 @@ class Merger:
 
     async def merge(self, work: Merge) -> MergeEnded:
         await asyncio.sleep(1.0)
-        if work.workspace == "builder-3/1" and work.key.endswith("-1-1"):
-            return MergeEnded(work.key, work.workspace, MergeResult.CONFLICT, files=("shared.txt",))
-        if work.workspace not in self.merged:
-            self.merged.append(work.workspace)
-        return MergeEnded(work.key, work.workspace, MergeResult.MERGED, snapshot=f"with {len(self.merged)}")
+        if work.worktree == "builder-3/1" and work.key.endswith("-1-1"):
+            return MergeEnded(work.key, work.worktree, MergeResult.CONFLICT, files=("shared.txt",))
+        if work.worktree not in self.merged:
+            self.merged.append(work.worktree)
+        return MergeEnded(work.key, work.worktree, MergeResult.MERGED, snapshot=f"with {len(self.merged)}")
 
 
 SIDE_BY_SIDE = HatsSettings(

@@ -146,7 +146,7 @@ class TestSnapshots:
         assert (len(sim.ended.files), sim.ended.more_files) == (listed, more)
 
     def test_turns_in_a_workspace_of_their_own_take_no_snapshot(self, tmp_path: Path) -> None:
-        sim = Simulation(tmp_path, [Play()], workflow=Works((turn(workspace="task-1/1"),)), snapshots=True)
+        sim = Simulation(tmp_path, [Play()], workflow=Works((turn(worktree="task-1/1"),)), snapshots=True)
         sim.run()
         assert sim.snapshots is not None and sim.snapshots.labels == ["before the run"]
 
@@ -194,7 +194,7 @@ class TestTheUsersRefs:
     def test_commits_of_an_agent_that_works_elsewhere_are_not_its_own(self, tmp_path: Path) -> None:
         for place, expected in (("", 1), ("task-1/1", 0)):
             sim = Simulation(
-                tmp_path / (place or "tree").replace("/", "-"), [Play()], workflow=Works((turn(workspace=place),))
+                tmp_path / (place or "tree").replace("/", "-"), [Play()], workflow=Works((turn(worktree=place),))
             )
             sim.other_ports = {"user_refs": Refs(HistoryChange(commits=("abc",)))}
             sim.run()
@@ -215,10 +215,10 @@ class Merger:
     log: list[str] = field(default_factory=list)
 
     async def merge(self, decision: Merge) -> MergeEnded:
-        return await self._do("merge", decision.key, decision.workspace)
+        return await self._do("merge", decision.key, decision.worktree)
 
     async def promote(self, decision: Promote) -> MergeEnded:
-        return await self._do("promote", decision.key, decision.workspace)
+        return await self._do("promote", decision.key, decision.worktree)
 
     async def _do(self, what: str, key: str, workspace: str) -> MergeEnded:
         self.log.append(f"{what} {key} begins")
@@ -272,7 +272,7 @@ class TestCommitsAndMerges:
             for what in ("merge merge-a", "promote promote-1", "merge merge-b")
             for line in (f"{what} begins", f"{what} ends")
         ]
-        assert sim.entries(MergeStarted) == [MergeStarted(work.key, work.workspace) for work in works]
+        assert sim.entries(MergeStarted) == [MergeStarted(work.key, work.worktree) for work in works]
         assert sim.spent.active_seconds == pytest.approx(3.0)
 
     def test_work_lands_with_the_outcome_of_the_run(self, tmp_path: Path) -> None:
@@ -304,9 +304,9 @@ class TestSlots:
         ("request_", "makes_tree"),
         [
             (turn(), False),
-            (turn(workspace="task-1/1"), True),
-            (turn(workspace="task-1/1", merges_run_branch=True), False),
-            (turn(workspace="look/1", reads_only=True), False),
+            (turn(worktree="task-1/1"), True),
+            (turn(worktree="task-1/1", merges_run_branch=True), False),
+            (turn(worktree="look/1", reads_only=True), False),
         ],
     )
     def test_only_a_turn_that_writes_in_a_workspace_makes_a_tree(

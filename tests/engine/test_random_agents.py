@@ -419,7 +419,7 @@ class Anywhere:
         self.verifier = verifier
 
     async def check(
-        self, key: str, checks: Sequence[Check], workspace: str = "", seen_failing: FailingTests | None = None
+        self, key: str, checks: Sequence[Check], worktree: str = "", seen_failing: FailingTests | None = None
     ) -> Verdict:
         return await self.verifier.run(key, checks)
 

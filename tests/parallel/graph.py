@@ -65,9 +65,7 @@ class Graph:
             if task.phase in ("waiting", "working") and done.issuperset(task.depends_on):
                 prompt = Prompt.of(f"do {name}\n")
                 works.append(
-                    TurnRequest(
-                        f"task-{name}-{task.attempt}", "executor", prompt, task=name, workspace=place, retries=0
-                    )
+                    TurnRequest(f"task-{name}-{task.attempt}", "executor", prompt, task=name, worktree=place, retries=0)
                 )
             elif task.phase == "checking":
                 works.append(RunChecks(f"check-{name}-{task.attempt}", self.checks, place))

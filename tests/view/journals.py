@@ -137,7 +137,7 @@ ENTRIES: st.SearchStrategy[Entry] = st.one_of(
         messages=WORDS,
     ),
     st.builds(ChecksStarted, key=KEYS, checks=st.just(("`pytest` passes",))),
-    st.builds(MergeStarted, key=st.just("merge-task-1-1-1"), workspace=st.just("task-1/1")),
+    st.builds(MergeStarted, key=st.just("merge-task-1-1-1"), worktree=st.just("task-1/1")),
     st.builds(SnapshotTaken, label=TEXTS, snapshot=NAMES),
     st.builds(SignalReceived, id=NAMES, turn=TURNS, role=ROLES, means=st.sampled_from(("hook", "live", "tool"))),
     st.builds(SignalRefused, name=NAMES, reason=TEXTS),
@@ -160,7 +160,7 @@ ENTRIES: st.SearchStrategy[Entry] = st.one_of(
     st.builds(
         MergeEnded,
         key=st.just("merge-task-1-1-1"),
-        workspace=st.just("task-1/1"),
+        worktree=st.just("task-1/1"),
         end=st.sampled_from(MergeResult),
         branch=st.sampled_from(("", "ralph/r/task-1/1")),
         files=st.lists(NAMES, max_size=2).map(tuple),

@@ -152,9 +152,9 @@ class Stage:
                 ended = TurnResult(TurnEnd.FINISHED, self.now, self.now)
                 self.tell(TurnEnded(work.key, len(self.turns), role, 1, ended))
             case Merge():
-                end = self.merges(work.workspace)
-                branch = f"ralph/{RUN}/{work.workspace}"
-                self.tell(MergeEnded(work.key, work.workspace, end, branch, "abc", snapshot=f"of {work.workspace}"))
+                end = self.merges(work.worktree)
+                branch = f"ralph/{RUN}/{work.worktree}"
+                self.tell(MergeEnded(work.key, work.worktree, end, branch, "abc", snapshot=f"of {work.worktree}"))
             case TurnRequest():
                 self.prompt, self.page = work.prompt, work.prompt.text
                 given = self._given(work)
@@ -193,7 +193,7 @@ class Stage:
 
     def _given(self, work: TurnRequest) -> tuple[QueuedEvent, ...]:
         """The events that a turn is about."""
-        workers = self.state.wave.workers if self.state.wave and work.workspace else ()
+        workers = self.state.wave.workers if self.state.wave and work.worktree else ()
         of_wave = tuple(
             worker.event for worker in workers if work.key == f"wave-{worker.event.number}-{worker.attempt}"
         )

@@ -33,9 +33,9 @@ def asked(queue: Queue) -> dict[str, Work]:
 
 def merged(queue: Queue, task: str, end: MergeResult, **more: object) -> tuple[Queue, LeftQueue | None]:
     """What comes of the merge of a task that the queue asks for."""
-    work = next(one for one in asked(queue).values() if isinstance(one, Merge) and one.workspace == f"{task}/1")
+    work = next(one for one in asked(queue).values() if isinstance(one, Merge) and one.worktree == f"{task}/1")
     branch = f"ralph/run/{task}/1"
-    return queue.accept(MergeEnded(work.key, work.workspace, end, branch, **more))  # type: ignore[arg-type]
+    return queue.accept(MergeEnded(work.key, work.worktree, end, branch, **more))  # type: ignore[arg-type]
 
 
 def resolver_of(queue: Queue, task: str) -> TurnRequest:
@@ -51,7 +51,7 @@ def resolved(queue: Queue, task: str, end: TurnEnd = TurnEnd.FINISHED) -> Queue:
 
 def test_work_is_merged_in_the_order_in_which_it_came() -> None:
     works = list(asked(queue_of("b", "a", "c")).values())
-    assert [(work.key, work.workspace, work.message) for work in works if isinstance(work, Merge)] == [
+    assert [(work.key, work.worktree, work.message) for work in works if isinstance(work, Merge)] == [
         ("merge-b-1-1", "b/1", "title of b"),
         ("merge-a-1-1", "a/1", "title of a"),
         ("merge-c-1-1", "c/1", "title of c"),
@@ -63,7 +63,7 @@ def test_work_is_merged_in_the_order_in_which_it_came() -> None:
 def test_what_is_in_leaves_the_queue(end: MergeResult) -> None:
     queue, settled = merged(queue_of("a", "b"), "a", end)
     assert settled
-    assert (settled.task, settled.workspace, settled.is_merged) == ("a", "a/1", True)
+    assert (settled.task, settled.worktree, settled.is_merged) == ("a", "a/1", True)
     assert [one.task for one in queue.waiting] == ["b"]
 
 
@@ -72,7 +72,7 @@ def test_what_does_not_fit_gets_a_resolver_while_others_are_merged(end: MergeRes
     queue, settled = merged(queue_of("a", "b"), "a", end, files=("src/a b.py", "x"))
     assert settled is None
     request = resolver_of(queue, "a")
-    assert (request.key, request.role, request.workspace, request.merges_run_branch) == (
+    assert (request.key, request.role, request.worktree, request.merges_run_branch) == (
         "resolve-a-1-1",
         "resolver",
         "a/1",
@@ -152,7 +152,7 @@ def test_names_of_tasks_cannot_be_confused_with_attempts() -> None:
     first = set(asked(queue))
     assert len(first) == 4
     for workspace in ("a/1", "a-1/1"):
-        key = next(work.key for work in asked(queue).values() if work.workspace == workspace)  # type: ignore[union-attr]
+        key = next(work.key for work in asked(queue).values() if work.worktree == workspace)  # type: ignore[union-attr]
         queue, _ = queue.accept(MergeEnded(key, workspace, CONFLICT))
         queue = resolved(queue, workspace.split("/")[0])
     assert len(set(asked(queue)) | first) == 6, "no key comes twice"
@@ -183,11 +183,11 @@ class Branch:
         self.taken_in: dict[str, int] = {}
 
     def merge(self, work: Merge, end: MergeResult) -> MergeEnded:
-        moved = self.taken_in.get(work.workspace) != self.merges
+        moved = self.taken_in.get(work.worktree) != self.merges
         if end is MergeResult.MERGED:
             self.merges += 1
         told = end in (CONFLICT, RED) and moved
-        return MergeEnded(work.key, work.workspace, end, f"ralph/run/{work.workspace}", moved=told)
+        return MergeEnded(work.key, work.worktree, end, f"ralph/run/{work.worktree}", moved=told)
 
 
 @settings(max_examples=200, deadline=None)
@@ -205,7 +205,7 @@ def test_every_task_is_settled_exactly_once_whatever_the_merges_say(tasks: int, 
         for key, work in asked(read_queue(queue_json(queue), "")).items():
             if key not in under_way and isinstance(work, TurnRequest):
                 turns[work.task] += 1
-                branch.taken_in[work.workspace] = branch.merges
+                branch.taken_in[work.worktree] = branch.merges
             under_way.setdefault(key, work)
         # One merge is made at a time, in the order in which they were asked for.
         merges = [work for work in under_way.values() if isinstance(work, Merge)][:1]
@@ -219,5 +219,5 @@ def test_every_task_is_settled_exactly_once_whatever_the_merges_say(tasks: int, 
             queue, done = queue.accept(TurnEnded(work.key, 1, RESOLVER, 1, TurnResult(TurnEnd.FINISHED, 0.0, 1.0)))
             assert done is None
     assert Counter(one.task for one in settled) == every
-    assert all(one.is_merged or one.merge.branch == f"ralph/run/{one.workspace}" for one in settled)
+    assert all(one.is_merged or one.merge.branch == f"ralph/run/{one.worktree}" for one in settled)
     assert all(count <= queue.most_resolves + tasks + 1 for count in turns.values()), "and nobody resolves for ever"

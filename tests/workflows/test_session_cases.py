@@ -207,7 +207,7 @@ def test_questions_of_several_categories_are_asked_at_once_each_in_a_tree_of_its
     driver = Steady(session()).until(State.PLANNING)
     decision = driver.rules.decide(driver.state, NOW)
     assert isinstance(decision, Do)
-    places = [work.workspace for work in decision.work if isinstance(work, TurnRequest)]
+    places = [work.worktree for work in decision.work if isinstance(work, TurnRequest)]
     assert places == ["look/1", "look/2", "look/3"]
     assert [work.key.rpartition(".")[2] for work in decision.work] == ["technical", "requirements", "constraints"]
     driver.take(driver.answer(decision.work[1]))

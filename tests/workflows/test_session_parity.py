@@ -68,7 +68,7 @@ def describe_flow(before: Flow, after: Flow) -> list[str]:
                 f"  engine: {name}: " + ", ".join(f"{key}={value!r}" for key, value in changed.items() if value)
             )
     if before.queue != after.queue:
-        lines.append(f"  engine: queue: {', '.join(one.workspace for one in after.queue.waiting)}")
+        lines.append(f"  engine: queue: {', '.join(one.worktree for one in after.queue.waiting)}")
     return lines
 
 
@@ -187,17 +187,17 @@ class Play:
         match work:
             case RunChecks(key=key, checks=checks):
                 titles = ", ".join(check.title for check in checks)
-                self.told.append(f"  checks {titles} in {work.workspace or 'the tree'}: {said is not False}")
+                self.told.append(f"  checks {titles} in {work.worktree or 'the tree'}: {said is not False}")
                 if isinstance(said, Verdict):
                     return ChecksEnded(key, said)
                 status = CheckStatus.FAILED if said is False else CheckStatus.PASSED
                 found = (CheckResult(check.title, status, 0.1, command=check.command) for check in checks)
                 return ChecksEnded(key, Verdict(tuple(found)))
-            case Merge(key=key, workspace=workspace):
+            case Merge(key=key, worktree=workspace):
                 titles = ", ".join(check.title for check in work.checks)
                 self.told.append(f"  merges {workspace} ({work.message}) with checks {titles}")
                 return MergeEnded(key, workspace, said or MergeResult.MERGED, f"ralph/{ID}/{workspace}", "abc")
-            case Promote(key=key, workspace=workspace):
+            case Promote(key=key, worktree=workspace):
                 self.told.append(f"  promotes {', '.join(work.files)} in {workspace}: {work.message}")
                 return MergeEnded(key, workspace, MergeResult.MERGED)
             case TurnRequest():
@@ -217,7 +217,7 @@ class Play:
         self.requests.append(work)
         text = work.prompt.text
         head = (text.partition(f"{TURN}\n")[2] or text).partition("\n\n")[0]
-        place = work.workspace or "the tree"
+        place = work.worktree or "the tree"
         self.told.append(f"  turn of the {work.role} in {place}, reads only: {work.reads_only}, wall: {work.wall}")
         self.told += [f"    {line}" for line in head.splitlines()]
         self.told.append(

@@ -184,7 +184,7 @@ class Driver:
         match work:
             case RunChecks(key=key, checks=checks):
                 return ChecksEnded(key, self.verdict(checks))
-            case Merge(key=key, workspace=workspace):
+            case Merge(key=key, worktree=workspace):
                 end = self.chance.choice(
                     (MergeResult.MERGED, MergeResult.MERGED, MergeResult.CONFLICT, MergeResult.CHECKS_FAILED)
                 )
@@ -193,7 +193,7 @@ class Driver:
                 return MergeEnded(
                     key, workspace, end, f"ralph/{ID}/{workspace}", "abc", moved=self.chance.random() < 0.3
                 )
-            case Promote(key=key, workspace=workspace):
+            case Promote(key=key, worktree=workspace):
                 return MergeEnded(key, workspace, MergeResult.MERGED)
             case TurnRequest():
                 self.turns += 1

@@ -90,7 +90,7 @@ class Engine:
             "executor",
             # Ralph adds a paragraph for agents without hooks behind it.
             Prompt.of(f"{script}\nexit"),
-            workspace=name,
+            worktree=name,
             merges_run_branch=merges_run_branch,
         )
         return await self.workspaces.run(Turn(self.turns, 1, request, agent=AGENT.label), lambda event: None)

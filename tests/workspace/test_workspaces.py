@@ -122,7 +122,7 @@ class TestTurns:
                 running = asyncio.create_task(e.turn("t1/1", f"touch {repo.parent}/begun"))
                 while not (repo.parent / "making").exists():
                     await asyncio.sleep(0.02)
-                request = TurnRequest("turn-1", "executor", Prompt.of(""), workspace="t1/1")
+                request = TurnRequest("turn-1", "executor", Prompt.of(""), worktree="t1/1")
                 await e.workspaces.stop(Turn(1, 1, request), "stopped")
                 assert (await running).end is TurnEnd.STOPPED
                 assert not (repo.parent / "begun").exists()
@@ -172,7 +172,7 @@ class TestTurns:
             await e.site("mine/1", dict.fromkeys(names, "mine\n"))
             await e.merge("other/1")
             assert sorted((await e.merge("mine/1")).files) == sorted(names)
-            request = TurnRequest("resolve-1", "resolver", Prompt.of(""), workspace="mine/1", merges_run_branch=True)
+            request = TurnRequest("resolve-1", "resolver", Prompt.of(""), worktree="mine/1", merges_run_branch=True)
             await e.workspaces.open("mine/1", request)
             await e.merger.finish()
             e = Engine.of(repo, run)
@@ -460,7 +460,7 @@ class Story:
             if isinstance(work, Merge):
                 self.queue, _ = self.queue.accept(await e.merger.merge(work))
             elif isinstance(work, TurnRequest):
-                site = await e.workspaces.open(work.workspace, work)
+                site = await e.workspaces.open(work.worktree, work)
                 if work.key not in self.worked:
                     # An agent works once: its turn outlives the engine.
                     (site.tree.path / "a.txt").write_text("both\n")

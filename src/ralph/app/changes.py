@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ralph.core.entries import Notice
 from ralph.core.errors import LockedError, StateError, UsageError
 from ralph.core.events import MergeResult
-from ralph.core.ids import WorkKey, WorkKind, name_wave_workspace
+from ralph.core.ids import WorkKey, WorkKind, name_wave_worktree
 from ralph.documents.run_record import RunRecord
 from ralph.git.command import Git, printable
 from ralph.git.commits import RemovedCommits, TurnSpan, remove_commits
@@ -306,16 +306,19 @@ def _list_changes_by_turn(run: RunDir) -> dict[int, tuple[str, str]]:
 
 
 def _find_merge_of(run: RunDir, turn: int | None) -> tuple[str, str]:
-    """The workspace of a turn in its own copy of the tree, and the commit that merged its work; empty if there is none."""
-    workspace = commit = ""
+    """The worktree of a turn with its own copy of the tree, and the commit that merged it; empty if there is none."""
+    worktree = commit = ""
     for _, line in read_raw(run.path / "journal.jsonl"):
         if line.get("type") == "turn.started" and line.get("turn") == turn:
             work = WorkKey.parse(str(line.get("key")))
             if work and work.kind is WorkKind.WAVE:
-                workspace = name_wave_workspace(str(line.get("role")), work.number)
-        elif workspace and line.get("type") == "merge.ended" and line.get("workspace") == workspace:
+                worktree = name_wave_worktree(str(line.get("role")), work.number)
+        # Earlier versions of Ralph wrote `workspace`.
+        elif (
+            worktree and line.get("type") == "merge.ended" and worktree in (line.get("worktree"), line.get("workspace"))
+        ):
             commit = str(line.get("commit")) if line.get("end") == MergeResult.MERGED else commit
-    return workspace, commit
+    return worktree, commit
 
 
 def _snapshots_of(snapshots: Snapshots, run: RunDir, turn: int | None) -> tuple[str, str]:
@@ -325,10 +328,10 @@ def _snapshots_of(snapshots: Snapshots, run: RunDir, turn: int | None) -> tuple[
         last = entries[-2] if entries[-1].label == STOPPED and len(entries) > 1 else entries[-1]
         return snapshots.base_with_user_changes(), last.sha
     at = next((i for i, e in enumerate(entries) if e.label.startswith(f"turn {turn} ")), None)
-    workspace, _ = _find_merge_of(run, turn)
-    if not at and workspace:
+    worktree, _ = _find_merge_of(run, turn)
+    if not at and worktree:
         what = f"turn {turn} of run {run.id} worked in its own copy of the tree, and nothing of it was merged"
-        raise UsageError(what, todo=f"if it changed something, `git log -p ralph/{run.id}/{workspace}` shows it")
+        raise UsageError(what, todo=f"if it changed something, `git log -p ralph/{run.id}/{worktree}` shows it")
     if not at:
         known = ", ".join(e.label for e in entries[1:]) or "none"
         raise UsageError(f"turn {turn} of run {run.id} changed nothing", todo=f"these did: {known}")

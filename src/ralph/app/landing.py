@@ -142,9 +142,9 @@ class _Merges:
     def follow(self, entry: Entry) -> None:
         """Apply the next entry."""
         match entry:
-            case MergeStarted(workspace=workspace):
+            case MergeStarted(worktree=workspace):
                 self.under_way = workspace
-            case MergeEnded(workspace=workspace):
+            case MergeEnded(worktree=workspace):
                 self.last[workspace] = entry
                 self.under_way = ""
             case Landed():
@@ -188,7 +188,7 @@ def _waiting_workspaces(project: Project, run: RunDir) -> dict[str, bool]:
         queue = read_queue(to_text(read_limited(project.root / path)), path)
     except (RalphError, FileNotFoundError):
         return {}
-    return {one.workspace: one.resolving for one in queue.waiting}
+    return {one.worktree: one.resolving for one in queue.waiting}
 
 
 def _describe_merge(merged: MergeEnded) -> str:

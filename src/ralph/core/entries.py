@@ -103,10 +103,10 @@ class ChecksStarted:
 
 @dataclass(frozen=True)
 class MergeStarted:
-    """The engine begins to merge a workspace onto the branch of the run."""
+    """The engine begins to merge a worktree onto the branch of the run."""
 
     key: str
-    workspace: str
+    worktree: str = field(metadata=former_name("workspace"))
 
 
 @dataclass(frozen=True)

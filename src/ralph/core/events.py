@@ -21,8 +21,8 @@ class RunChecks:
 
     key: str
     checks: tuple[Check, ...]
-    workspace: str = ""
-    """The workspace whose tree is meant; empty for the run's own."""
+    worktree: str = ""
+    """The name of the worktree; empty for the run's own tree."""
     seen_failing: FailingTests | None = None
     """What was seen to fail before, and has to pass unchanged."""
 
@@ -39,13 +39,13 @@ class Commit:
 
 @dataclass(frozen=True)
 class Merge:
-    """What was done in a workspace should come onto the branch of the run, if the checks pass on the merged tree.
+    """The work in a worktree should be merged onto the branch of the run, if the checks pass on the merged tree.
 
     Merges are made one at a time, in the order in which they were asked for.
     """
 
     key: str
-    workspace: str
+    worktree: str
     message: str
     checks: tuple[Check, ...] = ()
 
@@ -55,7 +55,7 @@ class Promote:
     """Documents should come onto the branch of the run, merged with those that are there by the rule for what was learned."""
 
     key: str
-    workspace: str
+    worktree: str
     message: str
     files: Mapping[str, str]
     """By path from the root of the project."""
@@ -177,17 +177,17 @@ class MergeEnded:
     """A merge was made, or could not be."""
 
     key: str
-    workspace: str
+    worktree: str = field(metadata=former_name("workspace"))
     end: MergeResult
     branch: str = ""
-    """The branch of the workspace, with all that was done in it."""
+    """The branch of the worktree, with all its work."""
     commit: str = ""
     """Where the branch of the run stands now."""
     files: tuple[str, ...] = ()
     """The files that conflict, or whose merged changes would be lost."""
     verdict: Verdict | None = None
     moved: bool = False
-    """Whether other work was merged since the workspace last took in what was there: the task is then not at fault."""
+    """Whether other work was merged since the run's branch was last merged into the worktree. Then the task is not at fault."""
     notice: str = ""
     snapshot: str = ""
     """The snapshot of the run's own tree with the change, if that tree has it too."""

@@ -70,9 +70,9 @@ class WorkKind(StrEnum):
     WAVE = "wave"
     """A turn of a hat that works on several events side by side."""
     MERGE = "merge"
-    """The merge of a workspace."""
+    """The merge of a worktree."""
     RESOLVE = "resolve"
-    """A turn that resolves what keeps a workspace from being merged."""
+    """A turn that resolves what keeps a worktree from being merged."""
 
 
 _FIELDS = {
@@ -83,11 +83,11 @@ _FIELDS = {
     WorkKind.CHECKPOINT: ("number",),
     WorkKind.CLAIM: ("number",),
     WorkKind.WAVE: ("number", "attempt"),
-    WorkKind.MERGE: ("workspace", "attempt"),
-    WorkKind.RESOLVE: ("workspace", "attempt"),
+    WorkKind.MERGE: ("worktree", "attempt"),
+    WorkKind.RESOLVE: ("worktree", "attempt"),
 }
 """The fields that tell the keys of a kind apart, in the order of the text."""
-_PATTERNS = {"number": r"(?P<number>\d+)", "attempt": r"(?P<attempt>\d+)", "workspace": r"(?P<workspace>.+-[^-]+)"}
+_PATTERNS = {"number": r"(?P<number>\d+)", "attempt": r"(?P<attempt>\d+)", "worktree": r"(?P<worktree>.+-[^-]+)"}
 
 
 @dataclass(frozen=True)
@@ -97,14 +97,14 @@ class WorkKey:
     kind: WorkKind
     number: int = 0
     """The iteration, or the event of a wave."""
-    workspace: str = ""
+    worktree: str = ""
     """As `<task>/<attempt>`."""
     attempt: int = 0
 
     def __str__(self) -> str:
         """The key as text: `iteration-3`, `wave-7-1`, `merge-task-1-1-2`."""
-        # A workspace is a directory and its text is part of file names, so its only slash becomes a hyphen.
-        values = {"number": self.number, "workspace": "-".join(self.workspace.rsplit("/", 1)), "attempt": self.attempt}
+        # The name of a worktree is part of file names, so its only slash becomes a hyphen.
+        values = {"number": self.number, "worktree": "-".join(self.worktree.rsplit("/", 1)), "attempt": self.attempt}
         return "-".join([self.kind, *(str(values[name]) for name in _FIELDS[self.kind])])
 
     @classmethod
@@ -116,7 +116,7 @@ class WorkKey:
                 return cls(
                     kind=kind,
                     number=int(given.get("number", 0)),
-                    workspace="/".join(given.get("workspace", "").rsplit("-", 1)),
+                    worktree="/".join(given.get("worktree", "").rsplit("-", 1)),
                     attempt=int(given.get("attempt", 0)),
                 )
         return None
@@ -126,18 +126,18 @@ BASELINE = WorkKey(WorkKind.BASELINE)
 """The checks before the first turn."""
 
 READ_ONLY_PREFIX = "look/"
-"""How the names of workspaces begin whose turns only read. Such a workspace follows the branch of the run."""
+"""How the names of worktrees begin whose turns only read. Such a worktree follows the branch of the run."""
 
 
-def name_read_only_workspace(number: int) -> str:
-    """A workspace for turns that only read. Turns that run at the same time use different numbers."""
+def name_read_only_worktree(number: int) -> str:
+    """A worktree for turns that only read. Turns that run at the same time use different numbers."""
     return f"{READ_ONLY_PREFIX}{number}"
 
 
-READ_ONLY_WORKSPACE = name_read_only_workspace(1)
-"""The workspace of the turns of a session without a task, which only read, one at a time."""
+READ_ONLY_WORKTREE = name_read_only_worktree(1)
+"""The worktree of the turns of a session without a task, which only read, one at a time."""
 
 
-def name_wave_workspace(hat: str, number: int) -> str:
-    """The workspace of a hat's turn in a wave, by the number of its event."""
+def name_wave_worktree(hat: str, number: int) -> str:
+    """The worktree of a hat's turn in a wave, by the number of its event."""
     return f"{hat}-{number}/1"

@@ -60,12 +60,12 @@ class TurnRequest:
     task_attempt: int = 0
     """The attempt at its task; 0 if the work is not an attempt at a task."""
     task: str = ""
-    workspace: str = ""
-    """The workspace in which it acts, as `<task>/<attempt>`; empty for the run's own."""
+    worktree: str = ""
+    """The name of the worktree in which it runs, as `<task>/<attempt>`; empty for the run's own tree."""
     reads_only: bool = False
-    """Whether what it changes in its workspace is thrown away afterwards."""
+    """Whether its changes are discarded afterwards."""
     merges_run_branch: bool = False
-    """Whether what others have merged is brought into the workspace first, conflicts and all."""
+    """Whether the run's branch is merged into the worktree first, conflicts and all."""
     inbox: Mapping[str, str] = field(default_factory=dict)
     """Files to lay into the inbox, by name; a name may have directories in it."""
     wall: float | None = None

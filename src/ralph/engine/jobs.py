@@ -244,7 +244,7 @@ class Jobs:
         if self.ports.slots is None:
             return True
         agent = pending.open_turn.agent if pending.open_turn else self._pick_agent(request, pending)
-        makes_tree = bool(request.workspace) and not request.merges_run_branch and not request.reads_only
+        makes_tree = bool(request.worktree) and not request.merges_run_branch and not request.reads_only
         if self.ports.slots.take(request.key, agent, anyway=pending.open_turn is not None, makes_tree=makes_tree):
             self._reported_full = False
             return True
@@ -373,8 +373,8 @@ class Jobs:
         if result.end is not TurnEnd.INTERRUPTED:
             self.activity.credit(min(adopted_at, result.ended_at) - pending.opened_at)
         # Before the snapshot: if that fails, the user must know by then what else is gone.
-        self.journal_ref_changes(turn.number, ignore_commits=bool(request.workspace))
-        if not request.workspace:
+        self.journal_ref_changes(turn.number, ignore_commits=bool(request.worktree))
+        if not request.worktree:
             head = self.ports.user_refs.head if self.ports.user_refs else ""
             result = replace(result, change=self._snapshot_after(turn), head=head)
         received = (*pending.messages, *result.received)
@@ -404,7 +404,7 @@ class Jobs:
     async def _run_checks(self, work: RunChecks) -> ChecksEnded:
         self._journal(ChecksStarted(work.key, tuple(check.title for check in work.checks)))
         with self.activity.working():
-            verdict = await self.ports.checker.check(work.key, work.checks, work.workspace, work.seen_failing)
+            verdict = await self.ports.checker.check(work.key, work.checks, work.worktree, work.seen_failing)
             if not self.ledger.turns:
                 self.snapshot(CHECKED)
         return ChecksEnded(work.key, verdict)
@@ -419,7 +419,7 @@ class Jobs:
         if self.ports.merger is None:
             raise NotImplementedError("a workflow that merges needs a merger")
         async with self._merging:
-            self._journal(MergeStarted(work.key, work.workspace))
+            self._journal(MergeStarted(work.key, work.worktree))
             with self.activity.working():
                 if isinstance(work, Promote):
                     return await self.ports.merger.promote(work)

@@ -69,9 +69,9 @@ class CheckerPort(Protocol):
     """Runs checks."""
 
     async def check(
-        self, key: str, checks: Sequence[Check], workspace: str = "", seen_failing: FailingTests | None = None
+        self, key: str, checks: Sequence[Check], worktree: str = "", seen_failing: FailingTests | None = None
     ) -> Verdict:
-        """Run all checks on the tree of a workspace as it is; tests in `seen_failing` must pass unchanged."""
+        """Run all checks in a worktree, or in the run's own tree. Tests in `seen_failing` must pass unchanged."""
 
 
 class SnapshotsPort(Protocol):
@@ -126,7 +126,7 @@ class MergerPort(Protocol):
     """Merges what was done in workspaces."""
 
     async def merge(self, request: Merge) -> MergeEnded:
-        """Merge a workspace onto the branch of the run, once: asked again, it finds the merge that it made."""
+        """Merge a worktree onto the branch of the run, once: asked again, it finds the merge that it made."""
 
     async def promote(self, request: Promote) -> MergeEnded:
         """Bring documents onto the branch of the run, once."""

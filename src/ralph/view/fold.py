@@ -237,13 +237,13 @@ def _end_checks(view: RunView, record: Record, entry: ChecksEnded) -> RunView:
 
 def _start_merge(view: RunView, record: Record, entry: MergeStarted) -> RunView:
     others = tuple(one for one in view.merges if one.key != entry.key or one.end is not None)
-    return replace(view, merges=_append(others, MergeView(entry.key, entry.workspace, record.at)))
+    return replace(view, merges=_append(others, MergeView(entry.key, entry.worktree, record.at)))
 
 
 def _end_merge(view: RunView, record: Record, entry: MergeEnded) -> RunView:
     running = next((one for one in view.merges if one.key == entry.key and one.end is None), None)
     merge = replace(
-        running or MergeView(entry.key, entry.workspace, record.at),
+        running or MergeView(entry.key, entry.worktree, record.at),
         ended_at=record.at,
         end=entry.end,
         branch=entry.branch,

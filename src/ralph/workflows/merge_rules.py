@@ -5,11 +5,11 @@ lists. The queue reports of each task whether its work is merged, or which branc
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ralph.core.check_output import excerpt_output, fence
 from ralph.core.checks import Check, CheckResult
-from ralph.core.codec import from_json, to_json
+from ralph.core.codec import former_name, from_json, to_json
 from ralph.core.events import Event, Merge, MergeEnded, MergeResult, TurnEnded, Work
 from ralph.core.ids import WorkKey, WorkKind
 from ralph.core.prompt import PartSpec, Place, build_prompt, fill_parts
@@ -42,7 +42,7 @@ class Waiting:
     """The work of a task that waits to be merged."""
 
     task: str
-    workspace: str
+    worktree: str = field(metadata=former_name("workspace"))
     title: str
     """The task in a line, for the history."""
     text: str = ""
@@ -63,7 +63,7 @@ class LeftQueue:
     """Work that left the queue: merged, or given up."""
 
     task: str
-    workspace: str
+    worktree: str
     merge: MergeEnded
 
     @property
@@ -79,9 +79,9 @@ class Queue:
     waiting: tuple[Waiting, ...] = ()
     most_resolves: int = 2
 
-    def add(self, task: str, workspace: str, title: str, text: str = "") -> "Queue":
+    def add(self, task: str, worktree: str, title: str, text: str = "") -> "Queue":
         """The queue with one more at its end."""
-        return replace(self, waiting=(*self.waiting, Waiting(task=task, workspace=workspace, title=title, text=text)))
+        return replace(self, waiting=(*self.waiting, Waiting(task=task, worktree=worktree, title=title, text=text)))
 
     def list_work(self, checks: Callable[[str], tuple[Check, ...]], template: str) -> tuple[Work, ...]:
         """The merges in their order, and the turns of resolvers, whose prompt is `template`.
@@ -95,7 +95,7 @@ class Queue:
             if one.resolving:
                 work_items.append(_resolver(one, checks(one.task), template))
             elif not is_held:
-                work_items.append(Merge(str(_merge_key(one)), one.workspace, one.title, checks(one.task)))
+                work_items.append(Merge(str(_merge_key(one)), one.worktree, one.title, checks(one.task)))
             is_held = is_held or one.overtaken >= _MAX_OVERTAKEN
         return tuple(work_items)
 
@@ -105,7 +105,7 @@ class Queue:
             case MergeEnded(key=key) if one := self._find(key, _merge_key):
                 failures = one.failures + (one.resolves > 0 and not event.moved)
                 if event.is_in or failures >= self.most_resolves:
-                    return self._without(one), LeftQueue(one.task, one.workspace, event)
+                    return self._without(one), LeftQueue(one.task, one.worktree, event)
                 overtaken = one.overtaken + (one.resolves > 0 and event.moved)
                 tried = replace(one, failures=failures, overtaken=overtaken, resolves=one.resolves + 1)
                 return self._with(one, replace(tried, resolving=True, last=_brief(event))), None
@@ -141,15 +141,15 @@ def read_queue(text: str, path: str) -> Queue:
 
 
 def _merge_key(one: Waiting) -> WorkKey:
-    return WorkKey(WorkKind.MERGE, workspace=one.workspace, attempt=one.resolves + 1)
+    return WorkKey(WorkKind.MERGE, worktree=one.worktree, attempt=one.resolves + 1)
 
 
 def _resolver_key(one: Waiting) -> WorkKey:
-    return WorkKey(WorkKind.RESOLVE, workspace=one.workspace, attempt=one.resolves)
+    return WorkKey(WorkKind.RESOLVE, worktree=one.worktree, attempt=one.resolves)
 
 
 def _resolver(one: Waiting, checks: tuple[Check, ...], template: str) -> TurnRequest:
-    last = one.last or MergeEnded("", one.workspace, MergeResult.CONFLICT)
+    last = one.last or MergeEnded("", one.worktree, MergeResult.CONFLICT)
     files = "\n".join(f"- `{path}`" for path in last.files[:100])
     failed = [result for result in last.verdict.results if not result.passed] if last.verdict else []
     outputs = "\n\n".join(map(_describe_failure, failed))
@@ -165,7 +165,7 @@ def _resolver(one: Waiting, checks: tuple[Check, ...], template: str) -> TurnReq
     }
     prompt = build_prompt(fill_parts("resolver", template, values, _PARTS))
     return TurnRequest(
-        str(_resolver_key(one)), RESOLVER, prompt, task=one.task, workspace=one.workspace, merges_run_branch=True
+        str(_resolver_key(one)), RESOLVER, prompt, task=one.task, worktree=one.worktree, merges_run_branch=True
     )
 
 

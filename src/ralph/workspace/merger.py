@@ -1,4 +1,4 @@
-"""Merges the work of a workspace onto the branch of the run, if the checks pass on the merged tree.
+"""Merges the work of a worktree onto the branch of the run, if the checks pass on the merged tree.
 
 The queue of what waits is in `workflows/merge_rules.py`. The kernel asks for one merge at a time. If it asks again because an
 engine was killed, the merger finds the first merge. The branch of the run moves in one step, and only to a tree on which the
@@ -50,7 +50,7 @@ def write_promoted(tree: Path, files: Mapping[str, str]) -> tuple[str, ...]:
 
 @dataclass
 class Merger:
-    """Merges the workspaces of one run."""
+    """Merges the worktrees of one run."""
 
     workspaces: Workspaces
     base: str
@@ -60,7 +60,7 @@ class Merger:
     _closing: "list[asyncio.Task[None]]" = field(default_factory=list)
 
     async def merge(self, request: Merge) -> MergeEnded:
-        """Merge a workspace, once. Its worktree is then removed in the background."""
+        """Merge a worktree, once. It is then removed in the background."""
         if not self.workspaces.has_worktrees:
             return await self._check_in_place(request)
         left_ref = await asyncio.to_thread(merge.repair_branch, self._git, self.workspaces.record.branch)
@@ -69,15 +69,15 @@ class Merger:
             notice = f"another process moved the branch of the run: Ralph restored it, and kept the other commits as {left_ref}"
             merged = replace(merged, notice=f"{merged.notice}; {notice}" if merged.notice else notice)
         if merged.is_in:
-            self._closing.append(asyncio.create_task(self._close(request.workspace)))
+            self._closing.append(asyncio.create_task(self._close(request.worktree)))
         return merged
 
     async def promote(self, request: Promote) -> MergeEnded:
-        """Write documents into a workspace, merged with those that are there, and merge that."""
-        merge = Merge(request.key, request.workspace, request.message)
+        """Write documents into a worktree, merged with those that are there, and merge that."""
+        merge = Merge(request.key, request.worktree, request.message)
         if self.workspaces.has_worktrees and await self._find_merge(merge):
             return await self.merge(merge)
-        worktree = await self.workspaces.open(request.workspace) if self.workspaces.has_worktrees else None
+        worktree = await self.workspaces.open(request.worktree) if self.workspaces.has_worktrees else None
         tree = worktree.tree.workspace if worktree else self.workspaces.root
         conflicts = await asyncio.to_thread(write_promoted, tree, request.files)
         if worktree:
@@ -92,14 +92,14 @@ class Merger:
             if await self._find_merge_commit(name):
                 await self._close(name)
 
-    async def _close(self, workspace: str) -> None:
+    async def _close(self, worktree: str) -> None:
         """Remove a worktree; one that cannot be removed stays, and `ralph worktrees` says why."""
         with contextlib.suppress(RalphError, OSError):
-            await asyncio.to_thread(self.workspaces.close, workspace)
+            await asyncio.to_thread(self.workspaces.close, worktree)
 
     async def _check_in_place(self, request: Merge) -> MergeEnded:
         """Without worktrees, the work is already in the one tree. The checks still have to pass."""
-        merged = MergeEnded(request.key, request.workspace, MergeResult.MERGED)
+        merged = MergeEnded(request.key, request.worktree, MergeResult.MERGED)
         if not request.checks:
             return merged
         verdict = await self.workspaces.runner.run(f"merge-{request.key}", request.checks)
@@ -107,33 +107,33 @@ class Merger:
 
     async def _find_merge(self, request: Merge) -> MergeEnded | None:
         """The merge that an earlier engine made before it was killed; None if there is none."""
-        commit = await self._find_merge_commit(request.workspace)
+        commit = await self._find_merge_commit(request.worktree)
         if not commit:
             return None
-        branch = f"ralph/{self.workspaces.record.id}/{request.workspace}"
+        branch = f"ralph/{self.workspaces.record.id}/{request.worktree}"
         snapshot = await asyncio.to_thread(self.workspaces.update_own)
         return MergeEnded(
             key=request.key,
-            workspace=request.workspace,
+            worktree=request.worktree,
             end=MergeResult.MERGED,
             branch=branch,
             commit=commit,
             snapshot=snapshot,
         )
 
-    async def _find_merge_commit(self, workspace: str) -> str:
-        """The merge of a workspace; empty if it is not merged."""
+    async def _find_merge_commit(self, worktree: str) -> str:
+        """The merge of a worktree; empty if it is not merged."""
         position = await self._read_position()
-        return await asyncio.to_thread(merge.find_merge, self._git, self.base, position, TASK, workspace)
+        return await asyncio.to_thread(merge.find_merge, self._git, self.base, position, TASK, worktree)
 
     async def _read_position(self) -> str:
         return await asyncio.to_thread(merge.read_position, self._git, self.workspaces.record.branch)
 
     async def _merge_workspace(self, request: Merge) -> MergeEnded:
-        branch = f"ralph/{self.workspaces.record.id}/{request.workspace}"
-        nothing = MergeEnded(request.key, request.workspace, MergeResult.NOTHING, branch)
+        branch = f"ralph/{self.workspaces.record.id}/{request.worktree}"
+        nothing = MergeEnded(request.key, request.worktree, MergeResult.NOTHING, branch)
         try:
-            worktree = await self.workspaces.open(request.workspace)
+            worktree = await self.workspaces.open(request.worktree)
         except SetupError as error:
             return replace(nothing, end=MergeResult.CHECKS_FAILED, notice=error.what)
         undecided, lost = await asyncio.to_thread(self.workspaces.finish_resolution, worktree)
@@ -150,11 +150,11 @@ class Merger:
     async def _try_merge(self, request: Merge, worktree: OpenWorktree, onto: str, work: str) -> MergeEnded:
         """Try the merge in the scratch worktree; only a tree on which the checks pass moves the branch of the run."""
         scratch, runner = await self.workspaces.open_scratch(onto)
-        text = f"{request.message.strip() or 'a task'}\n\n{TASK}: {request.workspace}\n"
+        text = f"{request.message.strip() or 'a task'}\n\n{TASK}: {request.worktree}\n"
         candidate: Candidate = await asyncio.to_thread(merge.try_merge, scratch, onto, work, text, worktree.tree)
         failed = MergeEnded(
             key=request.key,
-            workspace=request.workspace,
+            worktree=request.worktree,
             end=MergeResult.CHECKS_FAILED,
             branch=worktree.record.branch,
             commit=onto,

@@ -99,7 +99,7 @@ class Workspaces:
 
     async def run(self, turn: Turn, watch: Callable[[AgentEvent], None]) -> TurnResult:
         """Run a turn in its workspace. What it did in a worktree is committed to the branch of the worktree."""
-        name, label = turn.request.workspace, f"turn {turn.number} ({turn.request.role})"
+        name, label = turn.request.worktree, f"turn {turn.number} ({turn.request.role})"
         if not name:
             await self._set_up_own()
             self.verifier.note_turn()
@@ -139,20 +139,20 @@ class Workspaces:
         await self.turns.send_message(turn, name, text)
 
     async def check(
-        self, key: str, checks: Sequence[Check], workspace: str = "", seen_failing: FailingTests | None = None
+        self, key: str, checks: Sequence[Check], worktree: str = "", seen_failing: FailingTests | None = None
     ) -> Verdict:
-        """Run checks in a workspace."""
-        if not workspace or not self.has_worktrees:
+        """Run checks in a worktree, or in the run's own tree."""
+        if not worktree or not self.has_worktrees:
             await self._set_up_own()
             return await self.verifier.run(key, checks, seen_failing)
         try:
-            worktree = await self.open(workspace)
+            opened = await self.open(worktree)
         except SetupError as error:
             failed = CheckResult("the setup commands pass", CheckStatus.FAILED, 0.0, reason=error.what)
             return Verdict((failed,))
-        verdict = await worktree.verifier.run(key, checks, seen_failing)
+        verdict = await opened.verifier.run(key, checks, seen_failing)
         # Worktrees that are made later are compared with it.
-        self.verifier.baseline = self.verifier.baseline or worktree.verifier.baseline
+        self.verifier.baseline = self.verifier.baseline or opened.verifier.baseline
         return verdict
 
     async def open(self, name: str, request: TurnRequest | None = None) -> OpenWorktree:

@@ -255,11 +255,11 @@ def _question_asked(renderer: Renderer, entry: QuestionAsked) -> list[str]:
 def merged_lines(entry: MergeEnded) -> list[str]:
     files = ", ".join(entry.files[:5])
     results = {
-        MergeResult.MERGED: f"merged {entry.workspace}" + (f" as {entry.commit[:10]}" if entry.commit else ""),
-        MergeResult.NOTHING: f"{entry.workspace} changed nothing: nothing to merge",
-        MergeResult.CONFLICT: f"{entry.workspace} conflicts with merged work: {files}",
-        MergeResult.REVERTS: f"{entry.workspace} would revert merged work: {files}",
-        MergeResult.CHECKS_FAILED: f"{entry.workspace} merges, but the checks fail on the merged tree",
+        MergeResult.MERGED: f"merged {entry.worktree}" + (f" as {entry.commit[:10]}" if entry.commit else ""),
+        MergeResult.NOTHING: f"{entry.worktree} changed nothing: nothing to merge",
+        MergeResult.CONFLICT: f"{entry.worktree} conflicts with merged work: {files}",
+        MergeResult.REVERTS: f"{entry.worktree} would revert merged work: {files}",
+        MergeResult.CHECKS_FAILED: f"{entry.worktree} merges, but the checks fail on the merged tree",
     }
     checks = [check_line(result) for result in entry.verdict.results if not result.passed] if entry.verdict else []
     return ["  " + results[entry.end], *checks, *([f"note: {entry.notice}"] if entry.notice else [])]
@@ -342,7 +342,7 @@ LINES: dict[type[Entry], Callable[[Renderer, Any], list[str]]] = {
     TurnEnded: lambda run, entry: turn_ended_lines(entry),
     ChecksStarted: lambda run, entry: [f"checking {run.about(entry.key)}: {' AND '.join(entry.checks)}"],
     ChecksEnded: lambda run, entry: checked_lines(entry.verdict),
-    MergeStarted: lambda run, entry: [f"merging {entry.workspace}"],
+    MergeStarted: lambda run, entry: [f"merging {entry.worktree}"],
     MergeEnded: lambda run, entry: merged_lines(entry),
     Landed: _render_landed,
     SignalAccepted: _signal_accepted,

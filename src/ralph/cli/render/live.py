@@ -75,7 +75,7 @@ class PlainView(Observer):
 
     def on_agent_event(self, turn: Turn, event: AgentEvent) -> None:
         """Print what the agent says and which tools it uses."""
-        prefix = f"{turn.number} " if turn.request.workspace else ""
+        prefix = f"{turn.number} " if turn.request.worktree else ""
         if line := agent_event_line(event.kind, event.text, is_error=event.is_error, prefix=prefix):
             self._line(line)
 

@@ -116,7 +116,7 @@ class WaveWorker:
 
 @dataclass(frozen=True)
 class Wave:
-    """Events that one hat takes side by side, each in a workspace of its own."""
+    """Events that one hat takes side by side, each in its own worktree."""
 
     hat: str
     workers: tuple[WaveWorker, ...] = field(metadata=former_name("jobs"))

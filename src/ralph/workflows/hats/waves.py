@@ -1,4 +1,4 @@
-"""Waves: workers of one hat handle several events in parallel, each in its own workspace, and their work is merged.
+"""Waves: workers of one hat handle several events in parallel, each in its own worktree, and their work is merged.
 
 The events that they publish join the queue when all workers have ended, in the order of the events that they handled, so
 the result does not depend on their speed. A worker that fails or cannot be merged is reported. The others continue.
@@ -7,7 +7,7 @@ the result does not depend on their speed. A worker that fails or cannot be merg
 from dataclasses import replace
 
 from ralph.core.events import Event, MergeEnded, MergeResult, TurnEnded, Work
-from ralph.core.ids import WorkKey, WorkKind, name_wave_workspace
+from ralph.core.ids import WorkKey, WorkKind, name_wave_worktree
 from ralph.core.outcomes import Outcome
 from ralph.core.text import count
 from ralph.core.turns import TurnEnd, TurnRequest
@@ -92,7 +92,7 @@ def _wave_turn(
     request = context.request(
         worker_state, hat.id, str(_key(worker)), now, min(filter(None, (left, hat.wall)), default=None)
     )
-    return replace(request, task=_task(wave, worker), workspace=_workspace(wave, worker))
+    return replace(request, task=_task(wave, worker), worktree=_worktree(wave, worker))
 
 
 def _accept_wave_turn(context: HatsContext, state: HatsState, ended: TurnEnded, now: float) -> HatsState:
@@ -121,7 +121,7 @@ def _accept_wave_turn(context: HatsContext, state: HatsState, ended: TurnEnded, 
             )
     if result.end is not TurnEnd.FINISHED and not turn_events.published:
         why = result.error or f"the turn ended as {result.end}"
-        reason = f"{why}; what it did is on the branch ralph/{context.run}/{_workspace(wave, worker)}"
+        reason = f"{why}; what it did is on the branch ralph/{context.run}/{_worktree(wave, worker)}"
         return _with_worker(
             state, replace(worker, step=HatStep.DONE, turn=ended.turn, failed=reason, failed_turns=ended.attempt)
         )
@@ -155,7 +155,7 @@ def _start_merge(state: HatsState, worker: WaveWorker, *, has_changes: bool) -> 
     title = " ".join(f"{wave.hat}: {event.topic} {event.payload}".split())[:100]
     merging = wave.merging.add(
         _task(wave, worker),
-        _workspace(wave, worker),
+        _worktree(wave, worker),
         title,
         f"The event `{event.topic}` asked for it:\n{event.payload}",
     )
@@ -272,5 +272,5 @@ def _task(wave: Wave, worker: WaveWorker) -> str:
     return f"{wave.hat}-{worker.event.number}"
 
 
-def _workspace(wave: Wave, worker: WaveWorker) -> str:
-    return name_wave_workspace(wave.hat, worker.event.number)
+def _worktree(wave: Wave, worker: WaveWorker) -> str:
+    return name_wave_worktree(wave.hat, worker.event.number)

@@ -22,7 +22,7 @@ from ralph.documents.session.reports import (
 )
 from ralph.documents.session.values import render_timestamp as stamp
 from ralph.workflows.merge_rules import LeftQueue
-from ralph.workflows.session.state import SessionSettings, SessionState, Step, task_workspace
+from ralph.workflows.session.state import SessionSettings, SessionState, Step, name_task_worktree
 from ralph.workflows.session.task_graph import TaskGraph
 
 MAX_REPLANS = 2
@@ -169,7 +169,7 @@ def accept_review(
         return state.with_task_flow(task, step=Step.CHECK, checks_again=False) if checks_again else state
     one = state.tasks[task]
     title = f"{task}: {one.title or one.objective}"[:72]
-    queue = state.flow.queue.add(task, task_workspace(state, task), title, one.objective)
+    queue = state.flow.queue.add(task, name_task_worktree(state, task), title, one.objective)
     return state.with_task_flow(task, step=Step.MERGE).with_flow(queue=queue)
 
 

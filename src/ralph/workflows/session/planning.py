@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ralph.core.errors import RalphError
-from ralph.core.ids import name_read_only_workspace
+from ralph.core.ids import name_read_only_worktree
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.session import progress, task_list, tasks
 from ralph.documents.session.layout import ClassicLayout
@@ -54,13 +54,13 @@ def is_question_step(step: str) -> bool:
 
 
 def categories_to_ask(state: SessionState) -> list[tuple[str, str]]:
-    """The categories to ask about now, each with a workspace; those that share a workspace follow each other."""
+    """The categories to ask about now, each with a worktree; those that share a worktree follow each other."""
     most = state.guardrails.max_questioners
     found: dict[str, str] = {}
     for index, category in enumerate(state.guardrails.categories):
         if category not in state.flow.asked:
-            found.setdefault(name_read_only_workspace(index % most + 1), category)
-    return [(category, workspace) for workspace, category in found.items()]
+            found.setdefault(name_read_only_worktree(index % most + 1), category)
+    return [(category, worktree) for worktree, category in found.items()]
 
 
 def cycle_of(state: SessionState, step: str) -> int:

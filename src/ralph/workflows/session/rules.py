@@ -26,7 +26,7 @@ from ralph.core.events import (
     TurnStarted,
     Work,
 )
-from ralph.core.ids import READ_ONLY_WORKSPACE
+from ralph.core.ids import READ_ONLY_WORKTREE
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import DatedSignal, scope_change
 from ralph.core.turns import TurnEnd, TurnResult
@@ -45,9 +45,9 @@ from ralph.workflows.session.state import (
     SessionSettings,
     SessionState,
     Step,
+    name_task_worktree,
     read_flow,
     render_flow,
-    task_workspace,
     with_listed_tasks,
 )
 from ralph.workflows.session.task_changes import find_changes_while_stopped, find_task_changes
@@ -138,7 +138,7 @@ class Session(SessionSettings):
 
     def _decide_step(self, state: SessionState, now: float) -> Decision:
         if self.checks and not state.flow.baseline:
-            return Do((RunChecks(str(SESSION_BASELINE), self.checks, self._read_only_workspace),))
+            return Do((RunChecks(str(SESSION_BASELINE), self.checks, self._read_only_worktree),))
         if not state.flow.is_stopped:
             return self._decide_work(state, now)
         if work_items := self._list_task_work(state):
@@ -389,7 +389,7 @@ class Session(SessionSettings):
 
     def _request_session_checks(self, state: SessionState) -> Do:
         key = iterations.whole_session_key(state, SessionWork.SESSION_CHECK)
-        return Do((RunChecks(str(key), self.checks, self._read_only_workspace),))
+        return Do((RunChecks(str(key), self.checks, self._read_only_worktree),))
 
     def _list_task_work_or_stop(self, state: SessionState) -> Decision:
         if fault := state.fault:
@@ -400,9 +400,9 @@ class Session(SessionSettings):
         return Stop(Outcome.AWAITING_FEEDBACK, "; ".join(iterations.describe_unfinished(self, state)))
 
     @property
-    def _read_only_workspace(self) -> str:
-        """The workspace of roles that only read."""
-        return "" if self.layout.shares_tree else READ_ONLY_WORKSPACE
+    def _read_only_worktree(self) -> str:
+        """The worktree of roles that only read."""
+        return "" if self.layout.shares_tree else READ_ONLY_WORKTREE
 
     def _planning(self, state: SessionState) -> tuple[Work, ...]:
         step = planning.next_step(state)
@@ -429,7 +429,7 @@ class Session(SessionSettings):
             elif flow.step is Step.CHECK:
                 checks = self.task_checks(state.tasks[name])
                 key = SessionKey(SessionWork.CHECK, task=name, attempt=flow.attempt)
-                work_items.append(RunChecks(str(key), checks, task_workspace(state, name)))
+                work_items.append(RunChecks(str(key), checks, name_task_worktree(state, name)))
             elif flow.step is Step.REVIEW and reviewers and not waits:
                 work_items.append(turn_requests.request_review(self, state, name))
                 reviewers -= 1

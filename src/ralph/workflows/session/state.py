@@ -38,7 +38,7 @@ class TaskFlow:
 
     step: Step = Step.REST
     attempt: int = 0
-    """The attempt under way, or the last; it names the report and the workspace."""
+    """The attempt under way, or the last; it names the report and the worktree."""
     attempts_in_iteration: int = field(default=0, metadata=former_name("tries"))
     """How many of the attempts were in this iteration."""
     timeouts: int = 0
@@ -353,8 +353,8 @@ class SessionSettings:
 _AT_REST = TaskFlow()
 
 
-def task_workspace(state: SessionState, task: str, attempt: int = 0) -> str:
-    """The workspace of an attempt at a task, by default of the current one. Dots of the id are replaced for git branches."""
+def name_task_worktree(state: SessionState, task: str, attempt: int = 0) -> str:
+    """The name of the worktree of an attempt, by default of the current one. Dots in the id are replaced, for the name of its branch."""
     if state.layout.shares_tree:
         return ""
     return f"{task.replace('.', '_')}/{attempt or max(1, state.flow_of(task).attempt)}"

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from ralph.core.ids import READ_ONLY_WORKSPACE
+from ralph.core.ids import READ_ONLY_WORKTREE
 from ralph.core.prompt import Prompt
 from ralph.core.turns import INBOX, OUTBOX, TurnRequest
 from ralph.documents.session.layout import ClassicLayout
@@ -14,7 +14,7 @@ from ralph.documents.session.reports import ReviewVerdict
 from ralph.workflows.session.iterations import review_number, reviews, whole_session_key
 from ralph.workflows.session.planning import FEEDBACK_DRIVEN, UPDATE, cycle_of, usual_instructions
 from ralph.workflows.session.prompts import build_session_prompt
-from ralph.workflows.session.state import SessionSettings, SessionState, Step, task_workspace
+from ralph.workflows.session.state import SessionSettings, SessionState, Step, name_task_worktree
 from ralph.workflows.session.work_keys import SessionKey, SessionWork
 
 DRAFTS = "session"
@@ -59,7 +59,7 @@ _ANSWER_SCHEMAS = {"": "session.executor", "TASK_REVIEW": "session.reviewer", "S
 
 
 def request_planning(
-    settings: SessionSettings, state: SessionState, step: str, category: str = "", workspace: str = READ_ONLY_WORKSPACE
+    settings: SessionSettings, state: SessionState, step: str, category: str = "", worktree: str = READ_ONLY_WORKTREE
 ) -> TurnRequest:
     """The turn for a step of planning, and for one category of questions if it has several."""
     if settings.layout.is_classic:
@@ -101,7 +101,7 @@ def request_planning(
         documents=documents,
         fields={"MODE": mode, **fields},
         inbox=inbox,
-        workspace=workspace,
+        worktree=worktree,
     )
 
 
@@ -152,7 +152,7 @@ def request_execution(settings: SessionSettings, state: SessionState, task: str)
     if flow.attempt > 1 and (text := settings.report(state, task, flow.attempt - 1)):
         inbox["previous-report.md"] = text
         if not settings.shares_tree:
-            fields["PREVIOUS_BRANCH"] = f"ralph/{settings.id}/{task_workspace(state, task, flow.attempt - 1)}"
+            fields["PREVIOUS_BRANCH"] = f"ralph/{settings.id}/{name_task_worktree(state, task, flow.attempt - 1)}"
     if criteria := settings.task_checks(state.tasks[task]):
         inbox["checks.md"] = "".join(f"- `{check.command or check.title}`\n" for check in criteria)
     key = SessionKey(SessionWork.EXECUTE, task=task, attempt=flow.attempt)
@@ -274,11 +274,11 @@ def _request(
     fields: Mapping[str, str],
     inbox: Mapping[str, str],
     task: str = "",
-    workspace: str = READ_ONLY_WORKSPACE,
+    worktree: str = READ_ONLY_WORKTREE,
 ) -> TurnRequest:
     """The turn, with what every role gets: the request, the plan, the instructions and the user's feedback.
 
-    It runs in the workspace of its task; without a task, in `workspace`, which has what was merged.
+    It runs in the worktree of its task; without a task, in `worktree`, which has what was merged.
     """
     number, layout = state.metadata.iteration, settings.layout
     mode, foreign = fields.get("MODE", ""), role in settings.roles.foreign
@@ -306,7 +306,7 @@ def _request(
         answer_schema=_name_answer_schema(settings, role, mode),
         task=task,
         task_attempt=key.attempt if task else 0,
-        workspace=_workspace(state, task, workspace),
+        worktree=_choose_worktree(state, task, worktree),
         inbox={name: text for name, text in inbox_texts.items() if text.strip()},
         copied_files=copied_files,
         outputs=documents,
@@ -321,10 +321,10 @@ def _request(
     return replace(request, prompt=build_session_prompt(settings, state, request, prompt_fields, values))
 
 
-def _workspace(state: SessionState, task: str, workspace: str) -> str:
+def _choose_worktree(state: SessionState, task: str, worktree: str) -> str:
     if state.layout.shares_tree:
         return ""
-    return task_workspace(state, task) if task else workspace
+    return name_task_worktree(state, task) if task else worktree
 
 
 def _name_answer_schema(settings: SessionSettings, role: str, mode: str) -> str:
