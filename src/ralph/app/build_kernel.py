@@ -189,7 +189,9 @@ def _build_workspaces(
     """What runs turns and checks, in the run's own workspace and in others."""
     secrets = secrets_in(tree.environment)
     shared = tuple(project.root / name for name in record.trees.share)
-    isolation = Isolation(chosen, project.root, run.path, project.root, shared).move(project.tree(record))
+    isolation = Isolation(sandbox=chosen, root=project.root, run_dir=run.path, top=project.root, shared=shared).move(
+        project.tree(record)
+    )
     turns = LocalTurns(
         run_dir=run.path,
         record=record,
@@ -213,7 +215,9 @@ def _build_workspaces(
         isolate=isolation.isolate_check,
     )
     loop = record.loop
-    rules = VerdictSettings(loop.confirm, loop.scope, loop.inputs, record.allowed, record.may_change)
+    rules = VerdictSettings(
+        confirm=loop.confirm, scope=loop.scope, inputs=loop.inputs, allowed=record.allowed, may_change=record.may_change
+    )
     trees = rejected_trees(project.root)
     verifier = Verifier(runner, tree.snapshots, rules, *_known_verdicts(records), rejected_trees=trees)
     return Workspaces(turns, verifier, runner, record)

@@ -229,6 +229,12 @@ def _at(data: Mapping[str, Any], key: str) -> Any:
     return inside.get(name) if isinstance(inside, dict) else None
 
 
+def _without_nulls(check: Any) -> Any:
+    if not isinstance(check, dict):
+        return check
+    return {key: value for key, value in check.items() if value is not None}
+
+
 def _value(name: str, value: Any, where: str) -> Any:
     """A value of the field's type; an empty key is as good as none, and a number may stand for text."""
     kind = _hints()[name]
@@ -240,7 +246,7 @@ def _value(name: str, value: Any, where: str) -> Any:
         except (ValueError, TypeError, OverflowError):
             raise StateError(f"no moment: {str(value)[:80]!r}", where=where, todo=CORRECT) from None
     if name == "checks" and isinstance(value, list):
-        value = [{k: v for k, v in c.items() if v is not None} if isinstance(c, dict) else c for c in value]
+        value = [_without_nulls(check) for check in value]
     if kind is str and isinstance(value, int | float):
         return str(value)
     try:

@@ -489,7 +489,7 @@ class Snapshots:
         notices += self._describe_moved_submodules(restores)
         change = self._commit(self._index.tree(self._latest), label, restores=restores, position=position)
         deleted = tuple(path for path in changed if writes[path].new == ABSENT)
-        return Restored(change.snapshot, before, changed, deleted, notices)
+        return Restored(snapshot=change.snapshot, before=before, files=changed, deleted=deleted, notices=notices)
 
     def _describe_moved_submodules(self, sha: str) -> tuple[str, ...]:
         """The submodules that are at another commit than in a snapshot. Ralph restores files, and no history."""

@@ -173,14 +173,12 @@ def _table(tasks: list[AgentTask], args: "dict[str, Any]", nothing: str, *, with
         return say("\n".join(task.id for task in tasks)) if tasks else 0
     if not tasks:
         return say(nothing)
-    head, *rows = [
-        _line(id, status if with_status else None, priority, title, key)
-        for id, status, priority, title, key in [
-            ("ID", "Status", "Priority", "Title", "Key"),
-            *((task.id, task.status, str(task.priority), task.title, task.key or "-") for task in tasks),
-        ]
-    ]
-    return say("\n".join([head, "-" * (131 if with_status else 115), *rows]))
+    lines = [_line("ID", "Status" if with_status else None, "Priority", "Title", "Key")]
+    lines.append("-" * (131 if with_status else 115))
+    for task in tasks:
+        status = task.status if with_status else None
+        lines.append(_line(task.id, status, str(task.priority), task.title, task.key or "-"))
+    return say("\n".join(lines))
 
 
 def _line(id: str, status: str | None, priority: str, title: str, key: str) -> str:

@@ -142,7 +142,14 @@ def is_recipe(path: str) -> bool:
 def make_finding(rule: Rule, path: str, line: int, sentence: str, excerpt: str = "", *, warn: bool = False) -> Finding:
     """A finding with its excerpt capped."""
     severity = Severity.WARNING if warn else Severity.ERROR
-    return Finding(rule, path, max(line, 1), sentence, severity, " ".join(excerpt.split())[:_LONGEST_EXCERPT])
+    return Finding(
+        rule=rule,
+        path=path,
+        line=max(line, 1),
+        sentence=sentence,
+        severity=severity,
+        excerpt=" ".join(excerpt.split())[:_LONGEST_EXCERPT],
+    )
 
 
 def find_gained(before: Iterable[_T], now: Iterable[_T], key: Callable[[_T], object] = lambda one: one) -> Iterator[_T]:

@@ -288,7 +288,13 @@ def _change_directory(here: Path | None, words: Sequence[str]) -> Path | None:
 def _report_not_run_apart(checks: Sequence[Check], why: str) -> list[Finding]:
     sentence = "The original tests could not be run apart from the changed ones with `{}`: {}. Read the changed tests yourself."
     return [
-        Finding(Rule.VERIFIER_EDITED, check.title, 0, sentence.format(check.command, why), Severity.WARNING)
+        Finding(
+            rule=Rule.VERIFIER_EDITED,
+            path=check.title,
+            line=0,
+            sentence=sentence.format(check.command, why),
+            severity=Severity.WARNING,
+        )
         for check in checks
         if check.command
     ]
@@ -346,7 +352,7 @@ def _judge_original(result: CheckResult, before: CheckResult) -> list[Finding]:
         return [_report_unproven(result, before)]
     sentence = "{} passed before the run, and its original version fails now: say why it had to change."
     return [
-        Finding(Rule.VERIFIER_EDITED, test, 0, sentence.format(test), Severity.WARNING)
+        Finding(rule=Rule.VERIFIER_EDITED, path=test, line=0, sentence=sentence.format(test), severity=Severity.WARNING)
         for test in result.failing[:MAX_NAMED]
     ]
 

@@ -293,7 +293,9 @@ def find_unexplained_success(
             "what made the difference is not in the work. Is it flaky, or was something changed that git ignores?"
         )
         severity = Severity.ERROR if is_about_tests(check, failed[result.title]) else Severity.WARNING
-        found.append(Finding(Rule.VERIFIER_EDITED, result.title, 0, sentence, severity))
+        found.append(
+            Finding(rule=Rule.VERIFIER_EDITED, path=result.title, line=0, sentence=sentence, severity=severity)
+        )
     return found
 
 
@@ -325,7 +327,7 @@ def find_fewer_tests(
             is_certain, why = False, "you changed tests while the run was stopped"
         sentence = f"{count(new.ran, 'test')} ran, and {old.ran} before the run: {why}."
         severity = Severity.ERROR if is_certain else Severity.WARNING
-        found.append(Finding(Rule.FEWER_TESTS, result.title, 0, sentence, severity))
+        found.append(Finding(rule=Rule.FEWER_TESTS, path=result.title, line=0, sentence=sentence, severity=severity))
     return found
 
 

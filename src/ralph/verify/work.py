@@ -138,12 +138,18 @@ class TreeComparison:
                 "this run is compared with the state before it."
             )
         if not findings:
-            return Finding(Rule.VERIFIER_EDITED, earlier.run, 0, f"{what} See them with {see}.", Severity.WARNING)
+            return Finding(
+                rule=Rule.VERIFIER_EDITED,
+                path=earlier.run,
+                line=0,
+                sentence=f"{what} See them with {see}.",
+                severity=Severity.WARNING,
+            )
         rules = sorted({one.rule for one in findings})
         options = " ".join(f"--allow '{rule}=why it is right'" for rule in rules)
         sentence = f"{what} See it with {see}; then undo it, or start again with {options}."
         first = findings[0]
-        return Finding(first.rule, first.path, first.line, sentence, Severity.WARNING)
+        return Finding(rule=first.rule, path=first.path, line=first.line, sentence=sentence, severity=Severity.WARNING)
 
     def note_turn(self, baseline: Verdict | None) -> None:
         """Put on record, before a turn starts, that no verdict covers what it changes."""

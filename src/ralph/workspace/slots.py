@@ -103,7 +103,7 @@ class Slots:
             if self.why_full:
                 before = next((wait for wait in table.waits if wait.lock == self._lock), None)
                 now = time.time()
-                own = Wait(self.run, kind, before.since if before else now, now, self._lock)
+                own = Wait(run=self.run, agent=kind, since=before.since if before else now, asked=now, lock=self._lock)
                 write(Table(table.uses, (*others, own) if self._could_use_more(mine, room) else tuple(others)))
                 return False
             write(Table((*table.uses, Use(self.run, key, kind, self._lock)), tuple(others)))

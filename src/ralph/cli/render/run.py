@@ -65,10 +65,12 @@ def _turn_lines(view: RunView) -> list[str]:
 
 def _signal_line(view: RunView, number: int) -> str:
     signal = view.signals[number]
-    receipts = [f"{show_role(one.role)}, turn {one.turn}, by {one.means}" for one in signal.receipts[:1]]
-    effect = (
-        receipts[0] if receipts else signal.reason or ("no turn has received it yet" if signal.is_message else "done")
-    )
+    effect = signal.reason or "done"
+    if signal.receipts:
+        first = signal.receipts[0]
+        effect = f"{show_role(first.role)}, turn {first.turn}, by {first.means}"
+    elif signal.is_message and not signal.reason:
+        effect = "no turn has received it yet"
     said = one_line(signal.message or signal.name)[:60]
     if comments := sum(comment.signal == signal.id for comment in view.comments):
         said = f"{count(comments, 'comment')} on the changes"

@@ -320,10 +320,11 @@ def _confirm_cancelled_tasks(
             continue
         progress = progress.with_item(item.id, Marker.CANCELLED, BY_USER if progress.style.words else CANCELLED)
         blocked = _list_dependents(layout, files, iteration, item.id)
-        means = (
-            f"; {', '.join(blocked)} {'needs' if len(blocked) == 1 else 'need'} it and cannot start" if blocked else ""
-        )
-        done.append(f"{item.id} is cancelled, because you marked it [C] in progress.md{means}")
+        line = f"{item.id} is cancelled, because you marked it [C] in progress.md"
+        if blocked:
+            verb = "needs" if len(blocked) == 1 else "need"
+            line += f"; {', '.join(blocked)} {verb} it and cannot start"
+        done.append(line)
     return progress, done
 
 

@@ -302,13 +302,20 @@ def find_removed_validation(work: Comparison) -> Iterator[Finding]:
 def _find_input_checks(unit: Unit) -> Iterator[InputCheck]:
     """The checks of inputs in a unit: decorators, branches that refuse, constraints of schemas, calls that check."""
     for match in _DECORATES.finditer(unit.head_text if unit.name else ""):
-        yield InputCheck(match[0], match[1], unit.line_of(match.start()), match[0], unit)
+        yield InputCheck(condition=match[0], error=match[1], line=unit.line_of(match.start()), text=match[0], unit=unit)
     for block in find_branches(unit.tokens, unit.pairs):
         yield from _find_refusals(unit, block)
     for match in _CONSTRAINS.finditer(unit.text):
         field = re.findall(r"([^\W\d]\w*) [:=]", unit.text[: match.start()])[-1:]
         text = " ".join((*field, match[0]))
-        yield InputCheck(text, match[0], unit.line_of(match.start()), text, unit, frozenset(field))
+        yield InputCheck(
+            condition=text,
+            error=match[0],
+            line=unit.line_of(match.start()),
+            text=text,
+            unit=unit,
+            field=frozenset(field),
+        )
     yield from _find_checking_calls(unit)
 
 
@@ -326,7 +333,7 @@ def _find_refusals(unit: Unit, block: Block) -> Iterator[InputCheck]:
         return
     for part in map(" ".join, split(head, "or", "||")):
         if not _ERROR_GIVEN.fullmatch(part):
-            yield InputCheck(part, error, unit.tokens[block.index].line, text, unit)
+            yield InputCheck(condition=part, error=error, line=unit.tokens[block.index].line, text=text, unit=unit)
 
 
 def _find_checking_calls(unit: Unit) -> Iterator[InputCheck]:
@@ -339,7 +346,7 @@ def _find_checking_calls(unit: Unit) -> Iterator[InputCheck]:
         if not (begins and asks) and not (_GUARDS.match(token) and after != "="):
             continue
         text = " ".join(unit.tokens[index : find_stop(unit.tokens, unit.pairs, index)]) if begins else token
-        check = InputCheck(text, token, unit.tokens[index].line, text, unit)
+        check = InputCheck(condition=text, error=token, line=unit.tokens[index].line, text=text, unit=unit)
         if token != "assert" or check.names & parameters:
             yield check
 

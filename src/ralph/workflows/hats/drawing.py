@@ -113,7 +113,9 @@ def _shown_at(found: PresetFinding) -> str:
     """The node that a finding is about."""
     if found.hat:
         return found.hat
-    return START if found.code.startswith("start") else DONE if found.path[0] != "events" else ""
+    if found.code.startswith("start"):
+        return START
+    return DONE if found.path[0] != "events" else ""
 
 
 GAP = 2
@@ -206,16 +208,17 @@ def _lay_out(graph: Graph, longest: int) -> GraphLayout:
     width = min(28, max(len(line) for node in graph.nodes for line in node.lines) + 4)
     zones = {side: max(min(longest, len(e.label)) for e in graph.edges if down[e] is side) for side in down.values()}
     left = GAP * counts[False] + (zones[False] + 3 if False in zones else 0)
-    boxes = {n.id: Box(n, tops[n.id], left, width, heights[n.id]) for n in graph.nodes}
+    boxes = {n.id: Box(node=n, top=tops[n.id], left=left, width=width, height=heights[n.id]) for n in graph.nodes}
     out = left + width + zones.get(True, 0) + 4
     columns = {key: out + GAP * lane if key[1] else GAP * (counts[False] - 1 - lane) for key, lane in lane_of.items()}
     paths = tuple(
-        EdgePath(e, rows[e], columns[e.target, down[e]], _cut(e.label, longest), down[e]) for e in graph.edges
+        EdgePath(edge=e, row=rows[e], lane=columns[e.target, down[e]], label=_cut(e.label, longest), down=down[e])
+        for e in graph.edges
     )
     lanes = tuple(
         Lane(target, columns[target, side], row, *spans[target, side], side) for (target, side), row in arrivals.items()
     )
-    return GraphLayout(boxes, paths, lanes, out + GAP * counts[True], top)
+    return GraphLayout(boxes=boxes, paths=paths, lanes=lanes, width=out + GAP * counts[True], height=top)
 
 
 def _lanes(spans: dict[tuple[str, bool], tuple[int, int]]) -> tuple[dict[tuple[str, bool], int], dict[bool, int]]:
@@ -300,8 +303,11 @@ def _corner(lane: Lane, row: int) -> str:
     """Where a line turns into its lane: at the top of it, at its foot, or between."""
     if lane.first == lane.last:
         return "─"
-    kind = 0 if row == lane.first else 2 if row == lane.last else 1
-    return "╮┤╯"[kind] if lane.down else "╭├╰"[kind]
+    if row == lane.first:
+        return "╮" if lane.down else "╭"
+    if row == lane.last:
+        return "╯" if lane.down else "╰"
+    return "┤" if lane.down else "├"
 
 
 def render_mermaid(graph: Graph) -> str:

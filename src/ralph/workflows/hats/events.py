@@ -84,7 +84,9 @@ def read_events(settings: HatsSettings, publisher: str, file: str, text: str) ->
             if completes:
                 refused.append(f"`{completes.topic}` was not the last event of the turn, so it does not count")
                 completes = None
-    return TurnEvents(tuple(taken), completes, cancels, acknowledged, tuple(refused))
+    return TurnEvents(
+        events=tuple(taken), completes=completes, cancels=cancels, acknowledged=acknowledged, refused=tuple(refused)
+    )
 
 
 def find_event_fault(settings: HatsSettings, rules: Mapping[str, object], event: NewEvent) -> str:

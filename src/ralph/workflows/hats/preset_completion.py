@@ -112,7 +112,9 @@ def shortest(model: Model, *, limited: bool = True) -> Search:
     for wide in WIDTHS if model.completes else ():
         found = _search(Play(model, limited, wide, keen=True), len(best.route) or None)
         route = found.route or best.route
-        least = min(one for one in (len(route), found.least if found.open else len(route)) if one) if route else 0
+        least = len(route)
+        if route and found.open and found.least:
+            least = min(least, found.least)
         best = Search(route, min(least, best.least) if best.open else least, best.open or found.open)
     # Hats that gather take several events in one turn, which is left out here: there may be a shorter route.
     return replace(best, least=0, open=True) if any(hat.gathers for hat in model.settings.hats) else best
@@ -351,5 +353,8 @@ def _activations(model: Model, route: Sequence[SearchTurn], route_text: str) -> 
 
 def _limit(model: Model, name: str) -> Path:
     """The key that a limit comes from."""
-    older, own = model.preset.max_iterations, "max_iterations" in model.preset.event_loop.model_fields_set
-    return ("max_iterations",) if older else ("event_loop", "max_iterations") if own else ("limits", name)
+    if model.preset.max_iterations:
+        return ("max_iterations",)
+    if "max_iterations" in model.preset.event_loop.model_fields_set:
+        return ("event_loop", "max_iterations")
+    return ("limits", name)

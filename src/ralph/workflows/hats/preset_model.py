@@ -37,12 +37,12 @@ class PresetFinding:
 
 def error(code: str, path: Path, what: str, todo: str = "", hat: str = "") -> PresetFinding:
     """Something that keeps a run from being done."""
-    return PresetFinding(code, Severity.ERROR, path, what, todo, hat)
+    return PresetFinding(code=code, severity=Severity.ERROR, path=path, what=what, todo=todo, hat=hat)
 
 
 def warning(code: str, path: Path, what: str, todo: str = "", hat: str = "") -> PresetFinding:
     """Something that is not as it was meant."""
-    return PresetFinding(code, Severity.WARNING, path, what, todo, hat)
+    return PresetFinding(code=code, severity=Severity.WARNING, path=path, what=what, todo=todo, hat=hat)
 
 
 def nearest(word: str, known: Collection[str]) -> str:

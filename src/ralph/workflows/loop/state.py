@@ -288,6 +288,7 @@ def read_state(text: str, where: str, settings: LoopParameters) -> LoopState:
 
 def _shared_fields(state: LoopState, settings: LoopParameters) -> dict[str, Any]:
     last = state.iterations[-1] if state.iterations else None
+    result = last.result if last else "".join(state.failure.splitlines()[:1])
     minutes = None if settings.timeout is None else round(settings.timeout / 60, 2)
     return {
         "active": state.phase is not Phase.DONE and not state.ended,
@@ -298,7 +299,7 @@ def _shared_fields(state: LoopState, settings: LoopParameters) -> dict[str, Any]
         "startTime": datetime.fromtimestamp(settings.started_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "timeoutMinutes": int(minutes) if minutes and minutes.is_integer() else minutes,
         "iterations": [{"learnings": i.learnings, **to_plain(i)} for i in state.iterations],
-        "lastResult": last.result if last else state.failure.splitlines()[0] if state.failure else "",
+        "lastResult": result,
         "learnings": last.learnings if last else "",
     }
 

@@ -354,7 +354,7 @@ _AT_REST = TaskFlow()
 
 
 def name_task_worktree(state: SessionState, task: str, attempt: int = 0) -> str:
-    """The name of the worktree of an attempt, by default of the current one. Dots in the id are replaced, for the name of its branch."""
+    """The name of the worktree of an attempt, by default of the current one. Dots in the id are replaced."""
     if state.layout.shares_tree:
         return ""
     return f"{task.replace('.', '_')}/{attempt or max(1, state.flow_of(task).attempt)}"
