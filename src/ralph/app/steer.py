@@ -99,7 +99,7 @@ def _find_question(project: Project, wanted: str | None, id: str) -> tuple[RunDi
 
 
 def find_run_to_abort(project: Project, wanted: str | None, *, revert: bool) -> RunDir:
-    """The run to end; to take back the changes of, the latest if all runs are over."""
+    """The run to end, or whose changes to revert. The latest, if all runs are over."""
     if revert and not wanted and not project.open_runs():
         return latest_run(project, None)
     run = live_run(project, wanted, "abort")

@@ -87,7 +87,7 @@ Decision = Do | Stop
 
 @dataclass(frozen=True)
 class TurnStarted:
-    """A turn is about to start; from here on its number is taken."""
+    """A turn is about to start; from here on its number is in use."""
 
     turn: int
     key: str

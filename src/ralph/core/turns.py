@@ -73,7 +73,7 @@ class TurnRequest:
     retries: int | None = None
     """How often it is tried again after it failed; None for all waits in `RETRY_WAITS`."""
     outputs: tuple[str, ...] = ()
-    """The documents that are taken from the outbox beside `result.json`, as patterns; nothing else is."""
+    """The documents that are accepted from the outbox besides `result.json`, as patterns. Nothing else is accepted."""
     accepts_failed_documents: bool = False
     """Whether what it handed over counts though the turn failed, so that it is not tried again."""
     verifies_failed_changes: bool = False
@@ -220,7 +220,7 @@ class TurnResult:
     head: str = ""
     """The commit that HEAD was at when it ended, if it worked in the user's tree."""
     left: tuple[str, ...] = ()
-    """What it left and is not taken: drafts that are not its own, links, and what is too large or too many."""
+    """What it left and Ralph ignores: drafts that are not its own, links, and what is too large or too many."""
     documents: Mapping[str, str] = field(default_factory=dict)
     """The documents that it handed over, by name; they are filed with the turn, and not journaled."""
     received: tuple[str, ...] = field(default=(), metadata=former_name("heard"))

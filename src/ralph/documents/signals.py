@@ -1,4 +1,4 @@
-"""Signal files: what people drop into a mailbox, and what is added when a signal was taken."""
+"""Signal files: what users put into a mailbox, and what Ralph adds when it handles a signal."""
 
 from collections.abc import Mapping
 from datetime import datetime

@@ -336,7 +336,7 @@ class Jobs:
     def _look_before_turn(self, request: TurnRequest) -> str:
         """Note where the branches of the user's tree stand, and return the commit of HEAD."""
         refs = self.ports.user_refs
-        if refs is None or request.workspace:
+        if refs is None or request.worktree:
             return ""
         refs.look_at_branches()
         return refs.head

@@ -160,7 +160,7 @@ class MailboxPort(Protocol):
         """The signals that wait, in the order in which to take them, and files that were set aside."""
 
     def archive(self, signal: Signal, action: str, missed: tuple[str, ...] | None = None) -> None:
-        """Move a signal that was taken out of the way, with the roles that did not get it if it was to all."""
+        """Archive an accepted signal, with the roles that did not receive it if it was for all."""
 
     def reject(self, signal: Signal, reason: str) -> None:
         """Set a signal aside that no turn will ever take."""

@@ -53,8 +53,8 @@ class SignalDelivery:
         self._record_event, self._journal = record_event, journal
 
     async def process_mailbox(self, stage: Callable[[], Stage]) -> list[Signal]:
-        """Take the signals that can be taken now, and archive those that are finished."""
-        taken: list[Signal] = []
+        """Accept the signals that can be accepted now, and archive those that are finished."""
+        accepted: list[Signal] = []
         for one in self._ports.mailbox.read_pending():
             if isinstance(one, InvalidSignalFile):
                 self._journal(SignalRefused(one.name, one.reason))
@@ -66,9 +66,9 @@ class SignalDelivery:
                 self._journal(SignalRefused(found.name, reason, found.stamp))
                 self._move_refused(found, reason)
             elif not self._must_wait(found, stage):
-                taken.append(await self.deliver(found))
+                accepted.append(await self.deliver(found))
                 self._archive(found)
-        return taken
+        return accepted
 
     async def deliver(self, signal: Signal) -> Signal:
         """Journal a signal, and send it to the running turns that it is meant for."""
@@ -159,7 +159,7 @@ class SignalDelivery:
         return replace(signal, assigned_id=f"{signal.stamp}-{signal.name.encode()[-100:].decode(errors='ignore')}")
 
     def _archive(self, signal: Signal) -> None:
-        """Archive a signal that was taken; one to all roles stays until all have it."""
+        """Archive an accepted signal. A signal to all roles stays until all have received it."""
         log, mailbox = self._ledger.signals, self._ports.mailbox
         id = log.ids[signal.name, signal.stamp]
         if not id:
@@ -167,15 +167,15 @@ class SignalDelivery:
             reasons = [refused.reason for refused in log.refused if refused.name == signal.name]
             self._move_refused(signal, reasons[-1])
             return
-        taken = log.accepted.get(id)
-        if taken is None or signal.type not in _MESSAGES_ONLY:
+        accepted = log.accepted.get(id)
+        if accepted is None or signal.type not in _MESSAGES_ONLY:
             mailbox.archive(signal, _ACTIONS.get(signal.type, "received"))
-        elif signal.target and not taken.receipts_by_role:
+        elif signal.target and not accepted.receipts_by_role:
             mailbox.archive(signal, f"waits for the next {signal.target}")
         elif signal.target:
-            mailbox.archive(signal, f"received by {taken.describe_receipts()}")
-        elif log.is_delivered(taken):
-            mailbox.archive(signal, f"received by {taken.describe_receipts()}", ())
+            mailbox.archive(signal, f"received by {accepted.describe_receipts()}")
+        elif log.is_delivered(accepted):
+            mailbox.archive(signal, f"received by {accepted.describe_receipts()}", ())
 
     def archive_undelivered(self, outcome: Outcome) -> None:
         """Archive the messages to all roles at the end of a run, with the roles that did not get them.
@@ -188,12 +188,12 @@ class SignalDelivery:
         for signal in self._ports.mailbox.read_pending():
             if not isinstance(signal, Signal) or not signal.is_message:
                 continue
-            taken = log.accepted.get(log.ids.get((signal.name, signal.stamp), ""))
-            if taken is None:
+            accepted = log.accepted.get(log.ids.get((signal.name, signal.stamp), ""))
+            if accepted is None:
                 continue
-            missing: tuple[str, ...] | None = log.missing_roles(taken)
-            if taken.receipts_by_role:
-                action = f"received by {taken.describe_receipts()}"
+            missing: tuple[str, ...] | None = log.missing_roles(accepted)
+            if accepted.receipts_by_role:
+                action = f"received by {accepted.describe_receipts()}"
             else:
                 action = "the run was over before a turn could receive it"
                 # Without names of roles, the file would say that it was delivered.
@@ -209,15 +209,15 @@ class SignalDelivery:
 
     def _acknowledge(self, ids: Iterable[str], role: str) -> None:
         for id in ids:
-            taken = self._ledger.signals.accepted.get(id)
-            receipt = taken.receipts_by_role.get(role) if taken else None
-            if taken is None or receipt is None:
+            accepted = self._ledger.signals.accepted.get(id)
+            receipt = accepted.receipts_by_role.get(role) if accepted else None
+            if accepted is None or receipt is None:
                 continue
             facts: dict[str, object] = {"turn": receipt.turn, "means": receipt.means}
             if receipt.response:
                 facts |= {"response": receipt.response, "note": receipt.note}
-            self._ports.mailbox.acknowledge(taken.signal, role, facts)
-            if taken.signal.target and taken.signal.type in _MESSAGES_ONLY:
+            self._ports.mailbox.acknowledge(accepted.signal, role, facts)
+            if accepted.signal.target and accepted.signal.type in _MESSAGES_ONLY:
                 # Its file was moved when the run took it, before any turn had it.
-                first = min(one.at for one in taken.receipts)
-                self._ports.mailbox.record_delivery(taken.signal, f"received by {taken.describe_receipts()}", first)
+                first = min(one.at for one in accepted.receipts)
+                self._ports.mailbox.record_delivery(accepted.signal, f"received by {accepted.describe_receipts()}", first)

@@ -1,8 +1,8 @@
-"""Take in what an agent committed in its private git directory: objects, branches, HEAD and the index.
+"""Import what an agent committed in its private git directory: objects, branches, HEAD and the index.
 
 Git never runs on the private directory: its settings, hooks and alternates are the agent's. Its refs are read as text. Its
 objects go through a repository that only Ralph writes, and are checked on the way. Deleted branches, settings and hooks are
-not taken in.
+not imported.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ class Difference:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to take in."""
+        """Whether there is nothing to import."""
         return not (self.head or self.refs or self.stash or self.index)
 
 
@@ -212,7 +212,7 @@ class _Taking:
             _replace_locked(fresh, target)
 
     def _copy_merge_state(self) -> None:
-        """Whether a merge is in progress, as in the agent's directory. What a rebase would run is not taken in."""
+        """Whether a merge is in progress, as in the agent's directory. What a rebase would run is not imported."""
         source, target = self.private.git_dir, self.private.place.git_dir
         for name in _MERGE_FILES:
             try:

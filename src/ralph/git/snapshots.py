@@ -176,7 +176,7 @@ class Snapshots:
         return self._take(label)
 
     def take_after_checks(self) -> None:
-        """Record what checks wrote after the last turn, so that it is not taken for the user's when the run continues."""
+        """Record what checks wrote after the last turn, so that it does not count as the user's when the run continues."""
         self._take(STOPPED, position=self._position())
 
     def take_user_changes(self) -> Change:

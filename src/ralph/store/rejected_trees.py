@@ -26,7 +26,7 @@ MAX_UNJUDGED = 10
 """How many runs of a project are remembered whose changes no verdict covers."""
 _SIZE_LIMIT = 4 * 1024 * 1024
 _NOTE = "project"
-"""The file beside the records that says which project they are of. It has no suffix, so that it is not taken for one."""
+"""The file beside the records that says which project they are of. It has no suffix, so that it is not read as one."""
 
 
 @dataclass(frozen=True)

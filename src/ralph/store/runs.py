@@ -268,7 +268,7 @@ class Project:
     def claim(self, at: datetime, *, plain: bool = False) -> RunDir:
         """Create a run directory. `mkdir` fails if it exists, so two processes never get the same id.
 
-        A plain id is the time alone. If that is taken, it is one of the next seconds.
+        A plain id is the time alone. If that id is in use, it is one of the next seconds.
         """
         for later in range(100):
             name = run_id(at + timedelta(seconds=later)) if plain else run_id(at, os.urandom(2).hex())

@@ -254,7 +254,7 @@ def find_left_changes(
     """What an earlier run left and is still in a tree, to be compared with the state before that run; None if nothing is.
 
     `now` is the tree. If the run recorded the tree after its last turn, only what is still as it was then counts, so that
-    changes that the user made since are not taken for the agent's. Otherwise all that differs counts.
+    changes that the user made since do not count as the agent's. Otherwise all that differs counts.
     """
     is_same_workspace = unjudged.workspace == str(workspace)
     if not snapshots.has(unjudged.base):

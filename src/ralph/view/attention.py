@@ -50,7 +50,7 @@ class Present:
     alive: bool = False
     doubt: str = ""
     waiting: tuple[SignalView, ...] = ()
-    """The signals in the mailbox that the run has not taken."""
+    """The signals in the mailbox that the run has not accepted."""
     hats: RunGraph | None = None
     """The hats of the run and their topics, if it has any."""
     missing: tuple[str, ...] = ()

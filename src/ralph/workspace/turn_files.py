@@ -30,7 +30,7 @@ COPY_LIMIT = 20 * 1024 * 1024
 _REDACTED_LIMIT = 64 * 1024 * 1024
 _DOCUMENT_LIMIT, _MAX_DOCUMENTS, _MAX_TEXT = 1024 * 1024, 20_000, 64 * 1024 * 1024
 _MAX_NAMES = 200
-"""How many of the documents that are not taken are named."""
+"""How many ignored documents are named."""
 
 
 class TurnFiles:
@@ -142,7 +142,7 @@ def write_drafts(outbox: Path, texts: Mapping[str, str]) -> None:
 
 
 def read_outbox(outbox: Path, request: TurnRequest) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The documents that a turn hands over, and the names of those that are not taken.
+    """The documents that a turn hands over, and the names of those that are ignored.
 
     Not taken are drafts that are not the turn's own, links, and what is too large or too many.
     """

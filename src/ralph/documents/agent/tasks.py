@@ -116,7 +116,7 @@ class AgentTasks:
         return next((task for task in named if task.run == run), named[-1] if named and not run else None)
 
     def find_by_key(self, key: str, run: str) -> AgentTask | None:
-        """The task that has that key in that run: the work of earlier runs is not taken for it."""
+        """The task that has that key in that run: tasks of earlier runs do not count."""
         return next((task for task in self.by_id.values() if task.key == key and task.run == run), None)
 
     def waits_for(self, task: AgentTask) -> tuple[str, ...]:

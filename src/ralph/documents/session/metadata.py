@@ -101,7 +101,7 @@ class Metadata:
     pending: int = 0
     cancelled: int = 0
     processed: Mapping[str, str] = field(default_factory=dict)
-    """The batches of feedback that were taken in, with the hash of what they said."""
+    """The batches of feedback that were accepted, with the hash of their contents."""
     replaced: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The tasks that were split, with those they were split into."""
     request: str = ""

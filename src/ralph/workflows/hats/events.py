@@ -18,7 +18,7 @@ from ralph.documents.hats.definition import HatsSettings
 
 EVENTS = "events.jsonl"
 MOST = 50
-"""Events that are taken from one turn."""
+"""The most events that are accepted from one turn."""
 _MAX_REPORTED_LINES = 5
 """Invalid lines that are reported one by one, the last included: if the file was cut off, that line says so."""
 _TAG = re.compile(r"<event\s+topic=\"([^\"]+)\"(?:\s+target=\"([^\"]*)\")?\s*>(.*?)</event>", re.DOTALL)

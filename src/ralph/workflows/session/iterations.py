@@ -333,7 +333,7 @@ def with_late_feedback(settings: SessionSettings, state: SessionState) -> Sessio
 
 
 def new_feedback(settings: SessionSettings, state: SessionState, number: int = 0) -> dict[str, str]:
-    """The batches for an iteration, the next by default, that were not taken in, with the hashes of what they say."""
+    """The new batches of feedback for an iteration, by default the next, with the hashes of their contents."""
     layout, known, number = settings.layout, state.metadata.processed, number or state.metadata.iteration + 1
     found = layout.batches_in(state.texts, number)
     hashes = {batch: hash_feedback(state.texts[layout.feedback(number, batch)]) for batch in found}

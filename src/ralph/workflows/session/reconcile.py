@@ -70,7 +70,7 @@ def _restore(state: SessionState, path: str, content: str) -> SessionState:
     refused = state.with_notice(f"{path} is ignored while the session is running")
     if not state.layout.is_classic:
         return refused
-    # The files are all the state there is: what stays there would count when the session is taken up again.
+    # The files are all the state there is: what stays there would count when the session is resumed.
     return replace(refused, written={**state.written, path: ""}) if content.strip() else state
 
 
