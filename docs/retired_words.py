@@ -50,6 +50,8 @@ NAMES = (
     ),
     Retired(r"^(crew|has_words|unheard|addressee|hands_over|Brought|has_metadata)$", "dialect", "a plain noun or verb"),
     Retired(r"^_?MOST_", "two words for a limit", "MAX_"),
+    Retired(r"^(MergeQueue|Red|red_in|newly_red|is_red|LOOK|papers|rested)$", "metaphor or unclear", "a plain noun"),
+    Retired(r"^(\w+_)?tries$", "two words for an attempt", "attempts"),
 )
 
 PARTICIPLES = frozenset(

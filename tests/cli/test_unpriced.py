@@ -207,4 +207,4 @@ def test_dry_run_does_not_promise_a_limit_that_cannot_hold(project: Project) -> 
     assert "no cost limit" in worst
     assert "Ralph cannot enforce $2" in worst
     priced = project.play(SCENARIO, "--max-cost", "2", "--dry-run", until=UNTIL)
-    assert "Worst case: 10 iterations, each with up to 5 tries of 60 minutes; $2\n" in priced.out
+    assert "Worst case: 10 iterations, each with up to 5 attempts of 60 minutes; $2\n" in priced.out

@@ -21,6 +21,7 @@ from ralph.documents.run_record import RunRecord
 from ralph.workflows.hats.state import HatsState, Wave
 from ralph.workflows.loop.state import LoopState
 from ralph.workflows.merge_rules import Waiting
+from ralph.workflows.session.state import Flow, TaskFlow
 
 
 class Colour(StrEnum):
@@ -156,6 +157,12 @@ def test_a_journal_of_an_earlier_version_is_read_under_its_former_names() -> Non
             Waiting,
             {"task": "a", "workspace": "a/1", "title": "Add"},
             {"task": "a", "worktree": "a/1", "title": "Add"},
+        ),
+        (TaskFlow, {"attempt": 3, "tries": 2}, {"attempt": 3, "attempts_in_iteration": 2}),
+        (
+            Flow,
+            {"stop": "paused by the user", "paused": True, "rested": True},
+            {"stop_reason": "paused by the user", "is_pause": True, "run_has_ended": True},
         ),
         (Wave, {"hat": "builder", "jobs": []}, {"hat": "builder", "workers": []}),
         (

@@ -76,7 +76,7 @@ class ClineReader(StreamReader):
     is_unauthorized: bool = False
     """Whether its provider rejected its key."""
     asked_at: float = 0.0
-    """When it first sent the current request: after many tries, the error is still the text of the first."""
+    """When it first sent the current request: after many requests, the error is still the text of the first."""
 
     def events(self, data: Data) -> Iterator[AgentEvent]:
         """The events in a line."""

@@ -137,7 +137,7 @@ def _format_trust(directories: Iterable[Data]) -> str:
 
 
 _OWN_WAIT_SECONDS = 10.0
-"""Without a time from its provider, Codex waits less than this between two tries."""
+"""Without a time from its provider, Codex waits less than this between two requests."""
 _RETRY_LOG = re.compile(r"(\d{4}-[\d-]+T[\d:.]+Z) +WARN [^(]*\(\d+/\d+ in ([\d.]+)s\)")
 """A wait before a retry in its log. Waits below a second, which it names in milliseconds, do not matter."""
 _RECORD_TAIL = 256 * 1024

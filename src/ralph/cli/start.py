@@ -337,7 +337,7 @@ def _show_plan(new: NewRun, shown: Preview, *, as_json: bool) -> int:
 
 def _worst_case(record: RunRecord, unpriced: tuple[str, ...]) -> str:
     """What the run may use at most, including a cost that nothing limits."""
-    limits, tries = record.limits, f"each with up to 5 tries of {_minutes(record.turn_limits.wall)}"
+    limits, attempts = record.limits, f"each with up to 5 attempts of {_minutes(record.turn_limits.wall)}"
     iterations = count(limits.iterations, "iteration") if limits.iterations else "any number of iterations"
     if limits.cost is None:
         money = "no cost limit (pass --max-cost to set one)"
@@ -345,7 +345,7 @@ def _worst_case(record: RunRecord, unpriced: tuple[str, ...]) -> str:
         money = f"no cost limit: Ralph cannot enforce ${limits.cost:g} for {', '.join(unpriced)}"
     else:
         money = f"${limits.cost:g}"
-    return f"{iterations}, {tries}; {money}"
+    return f"{iterations}, {attempts}; {money}"
 
 
 def _limit_rows(record: RunRecord) -> list[tuple[str, str]]:

@@ -220,4 +220,6 @@ class SignalDelivery:
             if accepted.signal.target and accepted.signal.type in _MESSAGES_ONLY:
                 # Its file was moved when the run took it, before any turn had it.
                 first = min(one.at for one in accepted.receipts)
-                self._ports.mailbox.record_delivery(accepted.signal, f"received by {accepted.describe_receipts()}", first)
+                self._ports.mailbox.record_delivery(
+                    accepted.signal, f"received by {accepted.describe_receipts()}", first
+                )

@@ -14,8 +14,8 @@ from ralph.workflows.hats.events import EVENTS, Gate, NewEvent, gate_reasons, up
 from ralph.workflows.hats.prompt import hat_prompt, list_inbox, parse_tasks
 from ralph.workflows.hats.state import RESUME, SHARED, START, TASKS, HatsPhase, HatsState, QueuedEvent, state_file
 
-MAX_TRIES = 5
-"""How often the engine tries a turn at most."""
+MAX_ATTEMPTS = 5
+"""The maximum number of turns for the same work."""
 MAX_REFUSALS = 2
 """How often in a row a hat gets its events again after a refusal. Then other hats continue."""
 
@@ -106,7 +106,7 @@ class HatsContext:
         prompt = hat_prompt(
             self.run, self.settings, self.checks, self.frame, state, hat=hat, now=now, blockers=blockers
         )
-        tries = min(MAX_TRIES, max(1, self.settings.max_failures - state.failures))
+        attempts = min(MAX_ATTEMPTS, max(1, self.settings.max_failures - state.failures))
         wall = wall or (hat.wall if hat else None)
         return TurnRequest(
             key,
@@ -114,7 +114,7 @@ class HatsContext:
             prompt,
             is_iteration=True,
             wall=wall,
-            retries=tries - 1,
+            retries=attempts - 1,
             inbox=list_inbox(state),
             outputs=(EVENTS, REFUSED_EVENTS),
             accepts_failed_documents=True,
