@@ -12,7 +12,7 @@ from ralph.documents.hats.preset import Preset
 from ralph.documents.hats.reading import Path
 from ralph.workflows.hats.preset_completion import by_defaults, check_completion, find_starved_hats
 from ralph.workflows.hats.preset_model import Model, PresetFinding, error, nearest, suggest, warning
-from ralph.workflows.hats.state import RESUME, START
+from ralph.workflows.hats.state import TASK_RESUME, TASK_START
 from ralph.workflows.hats.waves import FAILED
 
 NO_COORDINATOR = "add a hat that receives it, or describe it under `events:` if the coordinator should handle it"
@@ -65,7 +65,7 @@ def _start(model: Model) -> Iterator[PresetFinding]:
         yield warning(
             "start-promise", path, f"`{start}` is a promise: as the starting event it only costs a turn", "name another"
         )
-    elif start != START and model.find_receiver(start) == COORDINATOR:
+    elif start != TASK_START and model.find_receiver(start) == COORDINATOR:
         yield warning(
             "start-unhandled",
             path,
@@ -73,7 +73,11 @@ def _start(model: Model) -> Iterator[PresetFinding]:
             suggest(start, model.triggers, "add it to the triggers of the hat that begins"),
         )
     if loop.starting_hat and model.find_receiver(start) != loop.starting_hat:
-        why = f"`{start}` goes to {model.find_receiver(start)}" if start != START else "it has no trigger without `*`"
+        why = (
+            f"`{start}` goes to {model.find_receiver(start)}"
+            if start != TASK_START
+            else "it has no trigger without `*`"
+        )
         yield warning(
             "starting-hat",
             ("event_loop", "starting_hat"),
@@ -202,7 +206,7 @@ def _dead_ends(model: Model) -> Iterator[PresetFinding]:
         hat = model.settings.hat(model.find_receiver(topic))
         if not hat or hat.id not in model.hats:
             continue
-        published = ", ".join(f"`{one}`" for one in sorted(model.follows(hat.id, topic) - {RESUME})) or "nothing"
+        published = ", ".join(f"`{one}`" for one in sorted(model.follows(hat.id, topic) - {TASK_RESUME})) or "nothing"
         what = f"after {hat.id} no hat can end the run: it publishes {published}"
         todo = "let it publish a topic that another hat receives, or set `default_publishes`"
         yield warning("dead-end", ("hats", hat.id), what, todo, hat.id)

@@ -13,7 +13,7 @@ from ralph.documents.agent.events import find_topic_fault, topic_matches
 from ralph.documents.hats.definition import COORDINATOR
 from ralph.documents.hats.reading import Path
 from ralph.workflows.hats.preset_model import Model, PresetFinding, error, suggest, warning
-from ralph.workflows.hats.state import RESUME
+from ralph.workflows.hats.state import TASK_RESUME
 
 MOST = 15_000
 """Turns that are looked at before it is left open."""
@@ -182,7 +182,7 @@ def by_defaults(model: Model) -> list[str]:
     while topic not in route:
         route.append(topic)
         who = model.find_receiver(topic)
-        if who == COORDINATOR or model.default(who) == RESUME:
+        if who == COORDINATOR or model.default(who) == TASK_RESUME:
             return []
         topic = model.default(who)
     circle = [model.find_receiver(one) for one in route[route.index(topic) :]]

@@ -17,7 +17,7 @@ from ralph.documents.hats.preset import Preset
 from ralph.documents.hats.reading import Path
 from ralph.workflows.hats.events import Gate, NewEvent, find_event_fault, update_gates
 from ralph.workflows.hats.routing import hat_for
-from ralph.workflows.hats.state import RESUME, START, QueuedEvent
+from ralph.workflows.hats.state import TASK_RESUME, TASK_START, QueuedEvent
 from ralph.workflows.hats.waves import FAILED
 
 
@@ -67,7 +67,7 @@ class Model:
     @property
     def start(self) -> str:
         """The topic that a run begins with."""
-        return self.settings.starting_event or START
+        return self.settings.starting_event or TASK_START
 
     @property
     def promises(self) -> tuple[str, ...]:
@@ -135,16 +135,16 @@ class Model:
         if who in self._listed:
             return self._listed[who]
         # The coordinator completes what no hat does, whatever the event is that it gets.
-        completes = topic != RESUME and not self.promised and not self.unsayable
+        completes = topic != TASK_RESUME and not self.promised and not self.unsayable
         promise = (self.settings.completion,) if completes else ()
-        begins = topic in (START, self.start) and self.find_receiver(topic) == COORDINATOR
+        begins = topic in (TASK_START, self.start) and self.find_receiver(topic) == COORDINATOR
         if not begins and not self._for_coordinator(topic):
             return promise
         return (*(one for one in self.triggers if self.is_allowed(None, one)), *promise)
 
     def _for_coordinator(self, topic: str) -> bool:
         """Whether a topic is meant for the coordinator: it is described, and those who publish it publish nothing for hats."""
-        if topic not in self.preset.events or topic == RESUME:
+        if topic not in self.preset.events or topic == TASK_RESUME:
             return False
         some = [{*self.list_published(hat), hat.default_publishes} - {""} for hat in self.settings.hats]
         return all(self.find_receiver(one) == COORDINATOR for said in some if topic in said for one in said)
@@ -153,12 +153,12 @@ class Model:
         """What is published for a hat that published nothing."""
         hat = self.settings.hat(who)
         topic = hat.default_publishes if hat else ""
-        return topic if topic and topic not in self.promises else RESUME
+        return topic if topic and topic not in self.promises else TASK_RESUME
 
     def substitute_for(self, topic: str) -> str:
         """What is published where the checks do not bear a topic out; empty if they are not asked."""
         rule = self.settings.topics.get(topic)
-        return (rule.otherwise or RESUME) if rule and rule.evidence else ""
+        return (rule.otherwise or TASK_RESUME) if rule and rule.evidence else ""
 
     def find_passed(
         self, seen: frozenset[str], who: str, topics: tuple[str, ...], *, default: bool = False

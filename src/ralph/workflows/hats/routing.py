@@ -12,7 +12,16 @@ from ralph.documents.agent.tasks import FAILED, AgentTasks
 from ralph.documents.hats.definition import COORDINATOR, Hat, HatsSettings
 from ralph.workflows.hats.events import EVENTS, Gate, NewEvent, gate_reasons, update_gates
 from ralph.workflows.hats.prompt import hat_prompt, list_inbox, parse_tasks
-from ralph.workflows.hats.state import RESUME, SHARED, START, TASKS, HatsPhase, HatsState, QueuedEvent, state_file
+from ralph.workflows.hats.state import (
+    SHARED,
+    TASK_RESUME,
+    TASK_START,
+    TASKS,
+    HatsPhase,
+    HatsState,
+    QueuedEvent,
+    state_file,
+)
 
 MAX_ATTEMPTS = 5
 """The maximum number of turns for the same work."""
@@ -131,7 +140,7 @@ def hat_for(settings: HatsSettings, event: QueuedEvent, exhausted: Collection[st
     if event.target:
         able = {hat.id for hat in settings.hats} - set(exhausted)
         return event.target if event.target in able else COORDINATOR
-    if event.topic in (START, RESUME):
+    if event.topic in (TASK_START, TASK_RESUME):
         return COORDINATOR
     return settings.receiver_of(event.topic, exhausted)
 
@@ -190,7 +199,7 @@ def grant_claim(context: HatsContext, state: HatsState, claim: QueuedEvent) -> H
 
 def ask_coordinator(context: HatsContext, state: HatsState, why: str, wave: int = 0) -> HatsState:
     """Publish an event for the coordinator, with the reason."""
-    return publish(context, state, NewEvent(RESUME, why), COORDINATOR, default=True, wave=wave)
+    return publish(context, state, NewEvent(TASK_RESUME, why), COORDINATOR, default=True, wave=wave)
 
 
 def end_run(state: HatsState, outcome: Outcome, reason: str) -> HatsState:
@@ -242,7 +251,7 @@ def publish_default(
 
 def describe_silence(events: tuple[QueuedEvent, ...], hat: Hat | None) -> str:
     """The message to the coordinator if a hat published nothing."""
-    if events[0].topic == RESUME:
+    if events[0].topic == TASK_RESUME:
         return events[0].payload
     publisher, payload = hat.id if hat else COORDINATOR, join_payloads(events)
     return f"{publisher} took `{events[0].topic}` and published nothing. It was about:\n{payload}"

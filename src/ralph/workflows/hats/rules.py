@@ -54,8 +54,8 @@ from ralph.workflows.hats.routing import (
 from ralph.workflows.hats.state import (
     DECISIONS,
     REMEMBERED,
-    RESUME,
-    START,
+    TASK_RESUME,
+    TASK_START,
     HatGuidance,
     HatsPhase,
     HatsState,
@@ -85,7 +85,7 @@ class Hats(HatsContext):
         texts = {path: text for path, text in documents.items() if not path.startswith(".ralph/runs/")}
         text = documents.get(self.state_path)
         if text is None:
-            topic = self.settings.starting_event or START
+            topic = self.settings.starting_event or TASK_START
             earlier = len(parse_decisions(texts.get(DECISIONS, "")))
             queue = (QueuedEvent(1, topic, self.objective),)
             state = HatsState(self.objective, number=1, queue=queue, earlier_decisions=earlier)
@@ -335,7 +335,7 @@ def accept_checks(context: HatsContext, state: HatsState, verdict: Verdict, now:
         if rule.expects_failure and verdict.passed:
             result_text = "The checks pass. Write a test that fails first."
         payload = f"{claim.payload}\n\n{result_text}".strip()
-        answer = NewEvent(rule.otherwise or RESUME, payload)
+        answer = NewEvent(rule.otherwise or TASK_RESUME, payload)
         state = publish(
             context,
             state,

@@ -26,7 +26,7 @@ REMEMBERED = 12
 """How many of the latest events the state holds for reports."""
 MAX_TASK_TREES = 50
 """How many tasks are remembered with the tree before their first turn."""
-START, RESUME = "task.start", "task.resume"
+TASK_START, TASK_RESUME = "task.start", "task.resume"
 """Topics of the engine, for the coordinator."""
 
 

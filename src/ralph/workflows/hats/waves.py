@@ -15,7 +15,7 @@ from ralph.documents.agent.events import topic_matches
 from ralph.documents.hats.definition import COORDINATOR, Hat
 from ralph.workflows.hats.events import NewEvent, read_turn_events, task_id
 from ralph.workflows.hats.routing import MAX_REFUSALS, HatsContext, cancel_run, describe_silence, end_run, publish
-from ralph.workflows.hats.state import RESUME, HatsPhase, HatsState, HatStep, QueuedEvent, Wave, WaveWorker
+from ralph.workflows.hats.state import TASK_RESUME, HatsPhase, HatsState, HatStep, QueuedEvent, Wave, WaveWorker
 from ralph.workflows.merge_rules import LeftQueue
 
 FAILED = "wave.worker.failed"
@@ -142,7 +142,7 @@ def _accept_wave_turn(context: HatsContext, state: HatsState, ended: TurnEnded, 
         new_events = (
             NewEvent(topic, worker.event.payload)
             if topic
-            else NewEvent(RESUME, describe_silence((worker.event,), hat)),
+            else NewEvent(TASK_RESUME, describe_silence((worker.event,), hat)),
         )
     return _with_worker(
         state, replace(worker, step=HatStep.MERGE, turn=ended.turn, said=new_events, default=by_default)
@@ -204,7 +204,7 @@ def _end_wave(context: HatsContext, state: HatsState, hat: Hat) -> HatsState:
     for worker in wave.workers:
         wave_number, turn = worker.event.wave, worker.turn
         if not worker.failed:
-            by_default = worker.default and worker.said[0].topic != RESUME
+            by_default = worker.default and worker.said[0].topic != TASK_RESUME
             state = state.with_default_of(hat.id) if by_default else state.with_own_event_of(hat.id)
         if worker.failed:
             failure = NewEvent(
@@ -212,7 +212,7 @@ def _end_wave(context: HatsContext, state: HatsState, hat: Hat) -> HatsState:
             )
             state = publish(context, state, failure, COORDINATOR, default=True, turn=turn, wave=wave_number)
         for new_event in () if worker.failed else worker.said:
-            publisher = COORDINATOR if new_event.topic == RESUME else hat.id
+            publisher = COORDINATOR if new_event.topic == TASK_RESUME else hat.id
             claim = context.needs_evidence(new_event.topic)
             state = publish(
                 context,
