@@ -98,6 +98,8 @@ def test_coordinator_cannot_complete_after_the_finalizer_refused(project: Projec
         assert "`LOOP_COMPLETE` counts only from finalizer" in said(project)
     page = project.ralph("prompt", "--turn", "6", "--json").json["prompt"]
     assert "Only finalizer may publish `LOOP_COMPLETE`." in page
+    assert "turn 6: coordinator" in done.out and "turn 6: ralph" not in done.out
+    assert "  coordinator " in project.ralph("cost").out
 
 
 def test_a_later_rejection_makes_an_earlier_pass_stale(project: Project) -> None:  # noqa: F811
