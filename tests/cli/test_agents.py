@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from test_loop import Done, Project, eventually, project  # noqa: F401 - the fixture
 
-from ralph.agents.registry import Proof
+from ralph.agents.registry import ADAPTERS, Proof, get_adapter
 
 CLAUDE = """#!/bin/sh
 case "$*" in *app-server*) exit 1;; esac  # how codex is asked about hooks: it would be waited for
@@ -415,3 +415,10 @@ def test_status_says_what_a_run_waits_for(project: Project, bin_dir: Path) -> No
     assert re.fullmatch(r"waits until \d\d:\d\d: waiting for the provider's limit", doing), doing
     assert project.ralph("abort").code == 0
     started.wait(timeout=60)
+
+
+def test_the_help_of_steer_names_the_agents_that_receive_it_in_the_middle_of_a_turn(project: Project) -> None:  # noqa: F811
+    shown = project.ralph("steer", "--help").out
+    named = " ".join(shown.partition("middle of a turn")[2].partition(".")[0].split())
+    receiving = [name for name in ADAPTERS if get_adapter(name).abilities.hooks]
+    assert [name for name in ADAPTERS if re.search(rf"\b{name}\b", named)] == receiving, shown

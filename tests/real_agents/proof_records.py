@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
@@ -76,12 +76,21 @@ def update_proofs(
     """The proofs after a run of the tests. Those of agents that did not run stay."""
     found = dict(known)
     for agent, one in results.items():
-        before = known.get(agent)
+        before = _drop_removed_cases(known[agent], cases) if agent in known else None
         if one.has_passed and one.cases >= set(cases):
             found[agent] = one.proof(day)
         elif one.has_passed and before and before.version == one.version:
             found[agent] = one.proof(before.date, before)
     return found
+
+
+def _drop_removed_cases(proof: Proof, cases: Collection[str]) -> Proof:
+    return replace(
+        proof,
+        passed=tuple(case for case in proof.passed if case in cases),
+        failed=tuple(case for case in proof.failed if case in cases),
+        cannot={case: why for case, why in proof.cannot.items() if case in cases},
+    )
 
 
 def save_proofs(results: dict[str, CaseResults], path: Path = PROOFS_FILE) -> dict[str, Proof]:

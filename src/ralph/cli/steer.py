@@ -78,8 +78,9 @@ def signal(
 def steer(message: str, role: str, run: str | None, now: bool, as_json: bool) -> int:
     """Give MESSAGE as guidance to the agents of a run. It stays in force until the run ends.
 
-    An agent that can be steered in the middle of a turn receives it with its next step. Any other agent receives it with its
-    next turn, or at once with --now. `ralph signals` shows who received it, and with what effect.
+    These agents receive it in the middle of a turn, with their next step: claude, codex, gemini, opencode, copilot, qwen, pi
+    and mini, and most agents through ACP. Any other agent receives it with its next turn, or at once with --now. `ralph
+    signals` shows who received it, and with what effect.
     """
     sent = Signal("", SignalType.STEER, message, now=now)
     return _show_sent(send_signal(here(), sent, role, run), as_json=as_json)
