@@ -24,6 +24,10 @@ class Unavailable(Exception):
     """The program is not available here; the message says why."""
 
 
+_FAILED: dict[Path, str] = {}
+"""Why an installation failed, by its directory. It would fail again, after minutes, in every test."""
+
+
 @dataclass(frozen=True)
 class Package:
     """An agent's package on npm."""
@@ -113,13 +117,17 @@ def directory_of(package: Package, *, may_install: bool) -> Path:
         raise Unavailable(f"{name} {package.version} is not in {package.path.parent}; RALPH_REAL_AGENTS=1 installs it")
     if shutil.which(package.tool) is None:
         raise Unavailable(f"{name} cannot be installed: there is no {package.tool}")
+    if package.path in _FAILED:
+        raise Unavailable(_FAILED[package.path])
     try:
         package.path.parent.mkdir(parents=True, exist_ok=True)
         with _lock(package.path):
             if not package.directory.exists():
                 package.install()
-    except OSError as error:
-        raise Unavailable(f"{name} cannot be installed: {error}") from error
+    except (OSError, Unavailable) as error:
+        text = str(error) if isinstance(error, Unavailable) else f"{name} cannot be installed: {error}"
+        _FAILED[package.path] = text
+        raise Unavailable(text) from error
     return package.directory
 
 
