@@ -235,3 +235,23 @@ def test_a_small_change_to_a_pipeline_is_judged_quickly_in_a_large_tree() -> Non
     started = time.process_time()
     assert scan([change], checks=["make test"], unchanged=unchanged) == []
     assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("decorator", "parameter", "is_kept"),
+    [
+        ("@pytest.fixture", "ready", True),
+        ("@pytest.fixture", "", False),
+        ("@pytest.fixture(autouse=True)", "", True),
+    ],
+)
+def test_claim_that_moves_to_a_fixture_is_kept_only_if_the_test_runs_it(
+    decorator: str, parameter: str, is_kept: bool
+) -> None:
+    imports = "import pytest\nfrom app import connect, send\n\n\n"
+    test = "def test_send({}):\n{}    assert send(7) == 49\n"
+    claim = '    assert connect("db-1") == "connected"\n'
+    old = imports + test.format("", claim)
+    new = f"{imports}{decorator}\ndef ready():\n{claim}\n\n{test.format(parameter, '')}"
+    found = scan([FileChange("tests/test_app.py", old, new)], checks=["pytest"])
+    assert (not [one for one in found if one.rule is Rule.ASSERTION_WEAKENED]) == is_kept, found
