@@ -59,7 +59,7 @@ def _hook_table(event: str) -> str:
 def find_hook_trust(program: str, environment: Mapping[str, str]) -> str:
     """The setting that makes this version of Codex trust our hooks; empty if Codex does not say how.
 
-    Codex runs a hook only if its settings hold the hash that Codex computes for it. Only its app server tells that hash.
+    Codex runs a hook only if its settings hold the hash that Codex computes for it. Only its app server reports that hash.
     """
     found = shutil.which(program, path=environment.get("PATH"))
     if not found:

@@ -1,4 +1,4 @@
-"""Agents that are no known program: any command, the scripted agent, and any agent that speaks the Agent Client Protocol.
+"""Agents without an adapter: any command, the scripted agent, and any agent that speaks the Agent Client Protocol.
 
 Also the events in Ralph's own format, which the scripted agent and the ACP bridge print.
 """

@@ -178,7 +178,7 @@ class UserSession:
 
     @cached_property
     def record(self) -> RunRecord:
-        """What it was started with; for the session of others, what its files tell of that."""
+        """How it was started; for a session of another tool, what its files say about that."""
         if self.run:
             return self.run.record()
         paths = [path.relative_to(self.project.root).as_posix() for path in self.home.rglob("*") if path.is_file()]
@@ -212,7 +212,7 @@ class UserSession:
         return None if (here / "commit.json").exists() else signature(here / "journal.jsonl")
 
     def state(self) -> SessionState:
-        """A session as its documents tell of it now."""
+        """A session as its documents describe it now."""
         return session_workflow(self.record, self.project.root).load(self.repaired_texts())
 
     @property

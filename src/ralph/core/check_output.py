@@ -133,7 +133,7 @@ def _describe_gap(lines: int) -> str:
 
 
 def _count_lines(line: str) -> int:
-    """How many lines of the output a line stands for: a note on a gap stands for those that it is about."""
+    """How many lines of the output a line represents: a note about a gap represents the lines of the gap."""
     match = _LEFT_OUT.fullmatch(line)
     return int(match[1]) if match else 1
 

@@ -63,7 +63,7 @@ class Finding:
 
     @property
     def place(self) -> str:
-        """Where it is, as people and editors write it; some findings are about a whole check or branch."""
+        """Where it is, as editors write it. Some findings are about a whole check or branch."""
         return f"{self.path}:{self.line}" if self.line else self.path
 
 
@@ -86,7 +86,7 @@ class Measure:
 
     @property
     def title(self) -> str:
-        """As people write it, with the command left out."""
+        """As users write it, without the command."""
         return f"{self.metric} {self.comparator} {self.target:g}{self.unit}"
 
     def holds(self, value: float) -> bool:
@@ -110,7 +110,7 @@ class Check:
     """
 
     command: str = ""
-    """Run by the shell in the workspace, as its author wrote it; empty where only a file is looked at."""
+    """Run by the shell in the workspace, as its author wrote it; empty if the check only looks at a file."""
     timeout: float = 600.0
     silent: bool = False
     """Whether the command must also print nothing."""
@@ -121,11 +121,11 @@ class Check:
     pattern: str = ""
     """The regular expression that the file must contain."""
     cites: bool = False
-    """Whether the file must cite lines, and only such as exist."""
+    """Whether the file must cite lines, all of which exist."""
 
     @property
     def title(self) -> str:
-        """What the check asks for, as people write it."""
+        """What the check asks for, as users write it."""
         if self.path and self.cites:
             return f"{self.path} cites lines that exist"
         if self.path:

@@ -237,7 +237,7 @@ NOT_ISOLATED = "not isolated"
 
 @dataclass(frozen=True)
 class RunEnded:
-    """The run ends now: the last event, for the documents that tell of it."""
+    """The run ends now. This is the last event, for the documents that report it."""
 
     outcome: Outcome
     reason: str

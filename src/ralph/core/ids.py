@@ -109,7 +109,7 @@ class WorkKey:
 
     @classmethod
     def parse(cls, text: str) -> "WorkKey | None":
-        """The key that a text stands for; None if it is a key of a session."""
+        """The key in a text; None if it is a key of a session."""
         for kind, fields in _FIELDS.items():
             if found := re.fullmatch("-".join([kind, *(_PATTERNS[name] for name in fields)]), text):
                 given = found.groupdict()

@@ -40,7 +40,7 @@ class PromptPart:
     name: str
     text: str
     purpose: str = ""
-    """Why it is there, for people who ask what a prompt is made of."""
+    """Why it is there, for users who look at the parts of a prompt."""
     place: Place = Place.TURN
     budget: int = 0
     """Tokens that the text may take; 0 for any number."""
@@ -53,7 +53,7 @@ class PromptPart:
     keeps_end: bool = False
     """Whether the end of a text that is too long counts more than its beginning."""
     is_quoted: bool = False
-    """Whether somebody else wrote the text. It stands in a code fence, so that nothing in it is read as a part of the prompt."""
+    """Whether a user or an agent wrote it. It is in a code fence, so that nothing in it is read as an instruction."""
 
     def render(self) -> str:
         """The part as the agent reads it; empty if it has no text."""
@@ -136,7 +136,7 @@ def fits_budget(text: str, budget: int) -> bool:
 
 
 def quote_text(text: str, budget: int = 0) -> str:
-    """A text that somebody else wrote: as it is if it is one plain line, else in a code fence that nothing in it can close.
+    """A text of the user or an agent: unchanged if it is one plain line, else in a code fence that nothing in it can close.
 
     `budget` is the number of tokens that it may take; 0 for any number.
     """

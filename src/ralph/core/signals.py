@@ -64,7 +64,7 @@ class Signal:
     type: SignalType
     message: str = ""
     stamp: str = ""
-    """What tells this file from a later one of the same name."""
+    """Distinguishes this file from a later one of the same name."""
     target: str = ""
     """The role that is meant, as `normalize_target` has it; empty for all."""
     iteration: int | None = None

@@ -67,7 +67,7 @@ class TurnRequest:
     merges_run_branch: bool = False
     """Whether the run's branch is merged into the worktree first, conflicts and all."""
     inbox: Mapping[str, str] = field(default_factory=dict)
-    """Files to lay into the inbox, by name; a name may have directories in it."""
+    """Files to put into the inbox, by name. A name can contain directories."""
     wall: float | None = None
     """Seconds that it may take; None for what every turn of the run may."""
     retries: int | None = None
@@ -83,7 +83,7 @@ class TurnRequest:
     copied_files: Mapping[str, str] = field(default_factory=dict)
     """Files of the project that are copied into the inbox, and directories whose files are, by name there."""
     drafts: Mapping[str, str] = field(default_factory=dict)
-    """Documents to lay into the outbox, for it to work on."""
+    """Documents to put into the outbox before the turn, for the agent to change."""
     draft_outputs: tuple[tuple[str, str], ...] = ()
     """Which drafts it may change or add to, as patterns, and as what they are handed over."""
     is_withdrawn: bool = False
@@ -204,7 +204,7 @@ class TurnResult:
     text: str = ""
     """The agent's last message, capped."""
     error: str = ""
-    """What went wrong, for people and for the next prompt."""
+    """What went wrong, for the user and for the next prompt."""
     answer: Mapping[str, Any] | None = None
     """The validated `result.json`."""
     answer_errors: tuple[str, ...] = ()
@@ -270,7 +270,7 @@ class Turn:
 
 
 IMAGE = "[image]"
-"""What stands for an image in the text of an event."""
+"""The text of an event in the place of an image."""
 
 
 class EventKind(StrEnum):

@@ -1,4 +1,4 @@
-"""What a prompt tells an agent of the user's messages: the new ones, and those that hold for the whole run."""
+"""The user's messages in a prompt: the new ones, and those that hold for the whole run."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

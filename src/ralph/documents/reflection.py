@@ -1,4 +1,4 @@
-"""Reflections: what an iteration did, how it was judged, and what to try next, as YAML that people read and edit.
+"""Reflections: what an iteration did, how it was judged, and what to try next, as YAML that users read and edit.
 
 One is written in every iteration, and thousands are read for a recall.
 """
@@ -118,7 +118,7 @@ _KEYS = {
     "is_improvement": "performance_delta.is_improvement",
     "strategy": "strategy",
 }
-"""Where in the file everything is. What is derived is written for people, and not read."""
+"""Where in the file everything is. Derived values are written for the user, and not read."""
 
 
 def path_of(loop: str, iteration: int) -> str:
@@ -206,7 +206,7 @@ def iso(at: float) -> str:
 
 
 def moment(text: str) -> float:
-    """The reverse of `iso`; a ValueError for what is no moment."""
+    """The reverse of `iso`; a ValueError if the text is not a time."""
     at = datetime.fromisoformat(text)
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
@@ -236,7 +236,7 @@ def _without_nulls(check: Any) -> Any:
 
 
 def _value(name: str, value: Any, where: str) -> Any:
-    """A value of the field's type; an empty key is as good as none, and a number may stand for text."""
+    """A value of the field's type. An empty key counts as missing, and a number counts as text."""
     kind = _hints()[name]
     if type(value) is kind and name != "at":
         return value

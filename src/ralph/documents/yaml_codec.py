@@ -1,4 +1,4 @@
-"""YAML: one way to read it, one way to change a file that people edit, and one way to write a new one.
+"""YAML: one way to read it, one way to change a file that users edit, and one way to write a new one.
 
 Reading is by libyaml (PyYAML's C loader) with the types of YAML 1.2: `on` and `no` are words, and a moment stays text.
 Changing a file is by ruamel's round trip, so comments, unknown keys and the order of lines survive.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SIZE_LIMIT = 256 * 1024
 MAX_VALUES = 100_000
-"""How many values a file may have with its with aliases expanded: a few lines can stand for billions."""
+"""The maximum number of values of a file with its aliases expanded: a few lines can expand to billions."""
 BOM = "\ufeff"
 STAMP = re.compile(r"\d{4}-\d\d-\d\d(?:T[\d:]+(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?)?|\d{6,8}-\d{6}(?:-[0-9a-z]+)*", re.ASCII)
 _SAFE_WORD = re.compile(r"[A-Za-z_][\w./-]*", re.ASCII)
@@ -251,7 +251,7 @@ class _ValueReader:
 
 
 def _key_text(node: yaml.Node) -> str:
-    """A key as it is written; one that is a list or a mapping has none that anybody could ask for."""
+    """A key as it is written. A key that is a list or a mapping has no text."""
     return str(node.value) if isinstance(node, yaml.ScalarNode) else f"line {node.start_mark.line + 1}"
 
 

@@ -316,7 +316,7 @@ def _decide_next(returned: ReturnedTurn, result: TurnResult, situation: Situatio
         return TurnOutcome(NextStep.CONTINUE, steered, now, "it continues with the message from the user")
 
     # Is the answer broken? One turn may repair it. After that it counts as a failure if the answer is required. The next
-    # turn is told what is wrong, and does not wait: time does not make a document better.
+    # turn gets the faults, and does not wait: time does not make a document better.
     is_rejected = False
     if result.end is TurnEnd.FINISHED and result.answer_errors:
         if not turn.errors_to_repair:

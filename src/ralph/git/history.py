@@ -79,7 +79,7 @@ def contains(git: Git, tip: str, commit: str) -> bool:
 
 
 def find_losses(repository: Repository, before: Mapping[str, str]) -> list[Finding]:
-    """What of a record is no longer so."""
+    """What has changed since a record was made."""
     if repository.private or not before:
         return []
     return _compare(Refs.read(repository, namespaces=_namespaces(before)), before)
@@ -270,7 +270,7 @@ class Refs:
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     """The other worktrees, in which the user may work, by the branch that is checked out there."""
     symbolic: Mapping[str, str] = field(default_factory=dict)
-    """The refs that stand for another ref, with that."""
+    """The symbolic refs, with their targets."""
     pins: frozenset[str] = frozenset()
     """The refs that keep what a run's record names."""
 
@@ -462,7 +462,7 @@ def _compare_stash(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _stash_list_finding(now: Refs, known: Mapping[str, str]) -> Finding:
-    """The finding about a stash whose entries are still there and are no longer listed."""
+    """The finding about a stash whose entries still exist but are no longer listed."""
     entries = dict.fromkeys([*reversed(list(known.values())), *(entry.sha for entry in reversed(now.stash))])
     lost = [sha for sha in entries if not now.can_restore(sha)]
     # `git stash store` adds nothing to the list if the ref already names the entry.

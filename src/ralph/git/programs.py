@@ -115,7 +115,7 @@ class GitDirectory:
     common: Path
 
     def signatures(self) -> tuple[object, ...]:
-        """What changes if somebody changes the settings in it."""
+        """A value that changes when the settings in it change."""
         files = (self.common / "config", self.path / "config.worktree", self.common / "config.worktree")
         return tuple(_signature(file) for file in files)
 

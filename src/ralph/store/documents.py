@@ -121,7 +121,7 @@ class Documents:
                 yield path, text or ""
 
     def _find_new(self) -> list[str]:
-        """The files that match `watched` and are no documents yet."""
+        """The files that match `watched` and are not documents yet."""
         found: list[Path] = []
         try:
             for pattern in self.watched:

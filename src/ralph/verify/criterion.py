@@ -402,7 +402,7 @@ _YAML_FORMS = (
 
 
 def escape_slashes(regex: str) -> str:
-    """A regular expression as it stands between slashes."""
+    """A regular expression, as it is written between slashes."""
     return re.sub(r"\\.|/", lambda match: r"\/" if match[0] == "/" else match[0], regex, flags=re.DOTALL)
 
 

@@ -23,7 +23,7 @@ _WORDY = re.compile(
     r"\[|cd|test|time|find|sort|which|who|look|write|file|cut|split|join|less|more|kill|watch|install|yes|date|at|let|type|read"
     r"|wait|command|open|man|link|sleep|clear|last|touch|fix|check|build|expect|stat|head|tail|top|free|host|nice|script|display"
 )
-"""Programs whose names are also words, so that only an option or a file that is there tells a command."""
+"""Programs whose names are also words, so that only an option or an existing file marks them as a command."""
 _INTERPRETER = re.compile(r"python[\d.]*|node|ruby|perl|php|java|sh|bash|zsh|deno|lua|Rscript|julia")
 _VERB = re.compile(r"tests?|run|check|build|lint|ci|verify|format|fmt|vet|clippy|compile|type-?check|coverage|validate")
 _COMPARED = re.compile(r"(?:^|\s)(?:[<>]=?|==|≥|≤)\s*-?\d+(?:\.\d+)?\s*%?\s*$")

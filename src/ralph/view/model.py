@@ -176,7 +176,7 @@ class SignalView:
     id: str
     name: str
     type: SignalType | None
-    """None for a file that is no signal."""
+    """None for an invalid signal file."""
     state: str
     """`waiting`, `accepted` or `refused`."""
     at: float = 0.0

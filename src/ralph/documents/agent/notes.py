@@ -25,7 +25,7 @@ class Memory:
         return {"id": self.id, "memory_type": self.kind, "content": self.content, "tags": tags, "created": self.created}
 
     def render(self) -> str:
-        """It as it stands in the file."""
+        """Its text in the file."""
         quoted = "\n".join(f"> {line}".rstrip() for line in self.content.split("\n"))
         return f"### {self.id}\n{quoted}\n<!-- tags: {', '.join(self.tags)} | created: {self.created} -->\n"
 

@@ -82,7 +82,7 @@ class AgentTasks:
     def __init__(self) -> None:
         self.by_id: dict[str, AgentTask] = {}
         self.broken: list[tuple[int, str, str]] = []
-        """The lines that are no task: number, what is wrong, and the line."""
+        """The lines that are not tasks: number, what is wrong, and the line."""
 
     @classmethod
     def parse(cls, data: bytes) -> "AgentTasks":

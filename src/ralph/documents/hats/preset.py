@@ -1,4 +1,4 @@
-"""The preset format: the keys that people know from the most used Ralph, each working or refused with a reason."""
+"""The preset format: the keys of ralph-orchestrator. Each works, or is refused with a reason."""
 
 import re
 from dataclasses import dataclass

@@ -19,7 +19,7 @@ from ralph.documents.session.tasks import Task, is_planning, is_task_id, natural
 FEEDBACK = "feedbacks.md"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. +-]*")
 _BATCH = re.compile(r"(?!.*\.\.)[^/.\x00-\x1f][^/\x00-\x1f]*")
-"""What people may call a directory with feedback."""
+"""Names that users may give a directory with feedback."""
 _NESTED = re.compile(r"iterations/\d+/(?:plan\.md|progress\.md|tasks/.+)")
 _OF_ITERATION = re.compile(r"feedback-driven|critique.*")
 """Questions that are about one iteration in either layout."""
@@ -264,7 +264,7 @@ class ClassicLayout(Layout):
         return f"{self.root}/plan.update{number}.md"
 
     def update_directory(self, number: int) -> str:
-        """The directory with what goes with that."""
+        """The directory of that update."""
         return f"{self.root}/plan.update{number}"
 
     def snapshot(self, iteration: int) -> str:

@@ -1,4 +1,4 @@
-"""Markdown as people and agents write it, by line: front matter, sections, bullets, fields and tables.
+"""Markdown as users and agents write it, by line: front matter, sections, bullets, fields and tables.
 
 Headings count where a reader sees them: not in code, not in comments. Lines keep their own endings, and a change replaces
 whole lines, so what was not changed stays as it was, byte for byte. The files are read at every step and may have ten
@@ -246,7 +246,7 @@ def fields(lines: Iterable[str]) -> dict[str, str]:
 
 
 def cells(line: str) -> list[str] | None:
-    """The cells of a row of a table; None for what is no row, and for the line below the head."""
+    """The cells of a table row; None if the line is not a row, or is the line below the head."""
     line = line.strip()
     if not line.startswith("|") or not line.strip("|-: \t"):
         return None

@@ -170,7 +170,7 @@ class ProgressItem:
 
     @property
     def attempt(self) -> int | None:
-        """The attempt that its note tells of."""
+        """The attempt that its note names."""
         match = _ATTEMPT.search(self.note)
         return int(match[1]) if match else None
 

@@ -74,7 +74,7 @@ def read_other_dialects(layout: Layout, files: Mapping[str, str]) -> dict[str, A
 
 
 def _sources(layout: Layout, files: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
-    """What tells, the most trusted last: a section of progress.md, files of the state, and the metadata themselves."""
+    """The sources of the state, the most trusted last: a section of progress.md, files of the state, and the metadata."""
     for path in sorted(path for path in files if path.startswith(f"{layout.root}/") and path.endswith("progress.md")):
         section = Page(files[path]).section("current state")
         matches = (_STATE_LINE.fullmatch(line) for line in (section.lines if section else ()))
@@ -251,7 +251,7 @@ def _repair_metadata(
 
 
 def inferred_state(progress: Progress, *, reviewed: bool) -> State:
-    """The state that the markers tell of."""
+    """The state that follows from the markers."""
     items = progress.items.values()
     steps = [item.id for item in items if item.is_planning and item.marker not in FINAL_MARKERS]
     work = [item.marker for item in items if not item.is_planning]
@@ -406,7 +406,7 @@ def _define_listed_tasks(
 
 
 def _recover_marker(layout: Layout, files: Mapping[str, str], iteration: int, id: str) -> tuple[Marker, str]:
-    """The marker that the last report on a task tells of; what was not seen to be merged is reviewed again."""
+    """The marker that follows from the last report on a task. Work that is not known to be merged is reviewed again."""
     found = layout.reports_in(files, iteration, id)
     if not found:
         return Marker.TODO, ""
@@ -424,7 +424,7 @@ def _recover_marker(layout: Layout, files: Mapping[str, str], iteration: int, id
 def _rebuild_metadata(
     layout: Layout, files: Mapping[str, str], iteration: int, progress: Progress, at: str
 ) -> Metadata:
-    """What the other files tell of a session."""
+    """What the other files say about a session."""
     begun = parse_timestamp(layout.session_id)
     found = files.get(layout.review(iteration), "")
     state = inferred_state(progress, reviewed=bool(found.strip()))
@@ -459,7 +459,7 @@ def _children(id: str, progress: Progress) -> tuple[str, ...]:
 
 
 def _iteration(layout: Layout, files: Mapping[str, str]) -> int:
-    """The iteration that the files tell of: the last that was begun."""
+    """The iteration that follows from the files: the last one that began."""
     begun = layout.iterations_in(files)
     titles = _ITERATION.findall(files.get(layout.progress(1), "").casefold())
     return max([1, *begun, *map(int, titles)])

@@ -103,7 +103,7 @@ class Task:
     inherited_by: tuple[str, ...] = ()
     """The reverse of `depends_on`, for readers."""
     inherits: tuple[str, ...] = ()
-    """The tasks on whose reports it builds, if a layout tells them from `depends_on`."""
+    """The tasks on whose reports it builds, if a layout distinguishes them from `depends_on`."""
     is_missing: bool = False
     """Whether `progress.md` lists the task and nothing defines it."""
 

@@ -1,4 +1,4 @@
-"""Values of YAML, front matter and fields, read for what people mean by them; moments are written as RFC 3339.
+"""Values of YAML, front matter and fields, read as users mean them; moments are written as RFC 3339.
 
 A reader of a value raises a ValueError that says what it expects.
 """
@@ -176,7 +176,7 @@ _OFFSET = re.compile(r"([+-])(\d\d?):?(\d\d)?$")
 
 
 def parse_timestamp(text: str) -> datetime | None:
-    """The moment that a text tells, in any of the ways in use; None for what is no moment.
+    """The time in a text, in any common format; None if there is none.
 
     Without an offset it is UTC. The stamp in the name of a session or a batch is local time.
     """

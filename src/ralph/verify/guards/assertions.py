@@ -79,7 +79,7 @@ class Assertion:
 
     @property
     def values(self) -> frozenset[str]:
-        """The literals that are no mere positions."""
+        """The literals that are not only positions."""
         sides = (_POSITION.sub("", side) for side in self.sides)
         return frozenset(literal for side in (*sides, self.detail) for literal in find_literals(side))
 
@@ -204,7 +204,7 @@ def is_measure(claim: Assertion) -> bool:
 
 
 def has_same_subject(claim: Assertion, other: Assertion, *, deep: bool = False) -> bool:
-    """Whether the other is about what the claim is about, or more of it; deep: when measures are taken off."""
+    """Whether the other claim is about the same subject, or more of it. With `deep`, measures such as `len` are ignored."""
     subjects = [side for side in claim.sides if side and not is_literal(side)]
     if deep:
         subjects = [_MEASURE.sub("", side).removesuffix(" )") for side in subjects]

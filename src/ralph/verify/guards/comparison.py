@@ -140,7 +140,7 @@ class Comparison:
 
     @cached_property
     def helper_pairs(self) -> list[Pair]:
-        """Test code that is no case: helpers, fixtures."""
+        """Test code that is not a test case: helpers and fixtures."""
         return self._pair_units(lambda unit: unit.in_tests and not unit.is_test and bool(unit.name))
 
     @cached_property

@@ -80,7 +80,7 @@ Comments = list[tuple[int, str]]
 
 
 def lex(text: str, language: str) -> tuple[list[Token], Comments]:
-    """The tokens of a text, and its comments with their lines; what is no valid program gives tokens all the same."""
+    """The tokens of a text, and its comments with their lines. An invalid program yields tokens, too."""
     comments: Comments = []
     raw = _read_tokens(text.replace("\r\n", "\n"), language, comments)
     tokens = (

@@ -27,7 +27,7 @@ _COMMON = word_set(
     "public void true false True False None null nil assertEquals assertEqual assert_eq equal toBe toEqual pass"
 )
 _COMMON_WORD = 40
-"""Units that have a word in common from which on the word tells nothing."""
+"""If this many units have a word in common, the word says nothing about them."""
 _MAX_NAMESAKES, _MAX_TWINS = 20, 8
 """Units that are compared with one that is gone: of the same name, and with the most words in common."""
 _LONGEST_HEADER, _LONGEST_SIGNATURE, _LONGEST_TYPE = 60, 40, 30

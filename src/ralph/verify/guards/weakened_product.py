@@ -219,7 +219,7 @@ _REFUSES = regex(
 )
 _NO_GUARD = regex(r"(?i:NotImplemented|unimplemented|todo\b|not (yet )?(implemented|supported)|UnsupportedOperation)|\b(err|\w+Err) != nil|"
                        r"\b(False and|false &&|if False|if \( false|if false)")  # fmt: skip
-"""What is not there yet, hands on an error, or never holds."""
+"""Code that is not written yet, passes an error on, or never holds."""
 _CHECKS = regex(r"_?(validate|check|verify|ensure|require|assert|authori[sz]e|authenticate|saniti[sz]e)([A-Z_]\w*)?$|raise_for_status$|requireNonNull$")  # fmt: skip
 _GUARDS = regex(r"(require|authenticate|authori[sz]e|verify|validate|ensure)[A-Z_]\w*$")
 _DECORATES = regex(r"@ (?:\w+ \. )*(\w*(?:valid|require|permission|auth|csrf|NotNull|NotBlank|Min|Max|Secured|Roles)\w*)", re.I)  # fmt: skip

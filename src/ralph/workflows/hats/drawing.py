@@ -10,7 +10,7 @@ from ralph.documents.hats.definition import COORDINATOR, Hat
 from ralph.workflows.hats.preset_model import Model, PresetFinding
 
 START, DONE, CANCELLED = "<start>", "<done>", "<cancelled>"
-"""Nodes that are no hats; no hat has such an id."""
+"""Nodes that are not hats. No hat has such an id."""
 
 
 @dataclass(frozen=True)

@@ -443,7 +443,7 @@ def _select_items(found: Mapping[str, str], items: Sequence[str]) -> dict[str, s
 
 
 def _tasks_to_carry(settings: SessionSettings, state: SessionState) -> list[tuple[str, Marker, str]]:
-    """What goes over into an iteration that has its own list: every task as it stands."""
+    """What carries over to an iteration with its own list: every task with its marker."""
     if not settings.layout.nested:
         return []
     items = state.progress.items

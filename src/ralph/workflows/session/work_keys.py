@@ -79,7 +79,7 @@ class SessionKey:
 
     @classmethod
     def parse(cls, text: str) -> "SessionKey | None":
-        """The key that a string stands for; None for work that is not of a session."""
+        """The key in a text; None if it is not a key of a session."""
         if text == "baseline":
             return cls(SessionWork.BASELINE)
         for kind, pattern in _NUMBERED.items():
