@@ -32,6 +32,44 @@ def test_commands_options_and_run_ids_are_completed(project: Project) -> None:  
     assert complete(project, "ralph", "status", "99") == []
 
 
+def test_tools_and_ids_of_tasks_are_completed(project: Project) -> None:  # noqa: F811
+    project.real("tools", "task", "add", "Write the parser")
+    [id] = complete(project, "ralph", "tools", "task", "close", "task-")
+    assert id.startswith("task-")
+    assert complete(project, "ralph", "tools", "task", "show", id[:-1]) == [id]
+    assert complete(project, "ralph", "tools", "ta") == ["task"]
+    assert set(complete(project, "ralph", "tools", "task", "re")) == {"ready", "reopen"}
+    assert complete(project, "ralph", "tools", "task", "add", "task-") == []
+    project.real("tools", "task", "close", id)
+    assert complete(project, "ralph", "tools", "task", "close", "task-") == [], "it is closed"
+
+
+def test_a_comment_completes_the_run_and_the_files_that_it_changed(project: Project) -> None:  # noqa: F811
+    project.play(SUCCEEDS)
+    run = project.run.name
+    assert complete(project, "ralph", "comment", run[:6]) == [run]
+    assert complete(project, "ralph", "comment", run, "do") == ["done.txt:"]
+    assert complete(project, "ralph", "comment", run, "done.txt:1", "x") == []
+    assert complete(project, "ralph", "comment", "nothing", "do") == []
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+def test_bash_completes_with_the_printed_script(project: Project) -> None:  # noqa: F811
+    project.play(SUCCEEDS)
+    run = project.run.name
+    script = """
+eval "$(ralph completion bash)"
+COMP_WORDS=(ralph status "$1"); COMP_CWORD=2; COMPREPLY=()
+_ralph_completion ralph
+printf '%s' "${COMPREPLY[*]}"
+"""
+    environment = {**project.environment, "PATH": f"{RALPH.parent}:{project.environment['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", run[:6]], cwd=project.root, env=environment, capture_output=True, text=True
+    )
+    assert (done.stdout, done.returncode) == (run, 0), done.stderr
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_is_valid_for_its_shell(project: Project, shell: str) -> None:  # noqa: F811
     done = project.ralph("completion", shell)

@@ -6,7 +6,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 from ralph.app.changes import diff_run, open_file_reader
-from ralph.app.runs import refuse_inside_a_turn
+from ralph.app.runs import live_run, refuse_inside_a_turn
 from ralph.app.sessions import find_session, next_batch
 from ralph.app.steer import send_signal
 from ralph.core.errors import RalphError, UsageError
@@ -78,6 +78,11 @@ def read_comment_list(text: str, where: str, *, side: str = "new") -> list[NewCo
     if not found:
         raise UsageError("there is no comment in the file", where=where, todo="write one `path:line: text` per line")
     return [NewComment(place, said, side) for place, said in found]
+
+
+def changed_files(project: Project, wanted: str | None) -> list[str]:
+    """The files that a run changed so far."""
+    return [file["path"] for file in parse_diff(diff_run(project, live_run(project, wanted, "comment on")).text)]
 
 
 def send_comments(

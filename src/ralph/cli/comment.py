@@ -3,18 +3,32 @@
 from typing import IO
 
 import click
+from click.shell_completion import CompletionItem
 
-from ralph.app.comments import NewComment, SentComments, read_comment_list, send_comments
+from ralph.app.comments import NewComment, SentComments, changed_files, read_comment_list, send_comments
 from ralph.app.runs import live_run
 from ralph.cli.console import complete_runs, here, json_option, print_result
 from ralph.cli.steer import to_option
-from ralph.core.errors import UsageError
+from ralph.core.errors import RalphError, UsageError
 from ralph.core.text import count
 from ralph.documents.diff_comments import parse_place
 
 
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The id of a run, or a file that the run changed. For shells: it never fails."""
+    words = tuple(ctx.params.get("words") or ())
+    if len(words) > 1 or (words and parse_place(words[0])):
+        return []
+    found = [] if words else complete_runs(ctx, param, incomplete)
+    try:
+        files = changed_files(here(), words[0] if words else None)
+    except (RalphError, OSError):
+        files = []
+    return found + [CompletionItem(f"{path}:") for path in files if path.startswith(incomplete)]
+
+
 @click.command("comment")
-@click.argument("words", nargs=-1, metavar="[RUN] [PATH:LINE[-LINE] TEXT]", shell_complete=complete_runs)
+@click.argument("words", nargs=-1, metavar="[RUN] [PATH:LINE[-LINE] TEXT]", shell_complete=_complete)
 @click.option(
     "--from",
     "source",

@@ -15,7 +15,7 @@ _WHERE = {
 @click.command("completion")
 @click.argument("shell", type=click.Choice(list(_WHERE)))
 def completion(shell: str) -> int:
-    """Print the script with which your shell completes commands, options and run ids.
+    """Print the script with which your shell completes commands, options, run ids and task ids.
 
     \b
     bash, in ~/.bashrc:  eval "$(ralph completion bash)"

@@ -55,7 +55,7 @@ GROUPS = {
         "hats": "List, show, check or draw presets.",
         "trust": "Agree to what Ralph may start in this project.",
         "doctor": "Check this machine and this project.",
-        "completion": "Complete commands, options and run ids in your shell.",
+        "completion": "Complete commands, options, run ids and task ids in your shell.",
     },
     "For agents": {
         "emit": "Publish an event.",

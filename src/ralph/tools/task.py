@@ -260,6 +260,11 @@ COMMANDS = (
 )
 
 
+def list_open_tasks() -> "list[tuple[str, str]]":
+    """The id and title of every task that is not over, for shells that complete ids."""
+    return [(task.id, task.title) for task in _read({}).all if not task.is_over]
+
+
 def run_task(words: list[str]) -> int:
     """Run `ralph tools task WORDS...`."""
     return run_group("ralph tools task", ABOUT, COMMANDS, words)
