@@ -176,3 +176,14 @@ def test_renamed_fields_are_read_under_their_former_names(
     kind: type[Any], former: dict[str, Any], now: dict[str, Any]
 ) -> None:
     assert to_plain(from_plain(kind, former)) == {**to_plain(from_plain(kind, now)), **now}
+
+
+def test_an_error_names_the_place_inside_lists_and_mappings() -> None:
+    agents = {"chain": [{"kind": "claude"}, {"kind": 3}]}
+    with pytest.raises(StateError) as caught:
+        from_plain(
+            RunRecord,
+            {"id": "1", "workflow": "loop", "task": "", "criterion": "", "checks": [], "agents": agents},
+            "run.json",
+        )
+    assert caught.value.where == "run.json.agents.chain[1].kind"

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from ralph.core.errors import RalphError, UsageError
 from ralph.documents.run_record import RunRecord
 from ralph.store.runs import Project, RunDir, several_runs
-from ralph.supervisor.processes import find_surrounding_turn
 
 if TYPE_CHECKING:
     from ralph.git.worktree import Removal, Worktree
@@ -25,6 +24,8 @@ def refuse_inside_a_turn(
     """Refuse what agents may not do. A loop inside a loop, for example, would escape its limits."""
     if turn := os.environ.get("RALPH_TURN"):
         raise UsageError(what, where=f"RALPH_TURN={turn}", todo=todo)
+    from ralph.supervisor.processes import find_surrounding_turn  # commands that only read do not need it
+
     if place := find_surrounding_turn():
         raise UsageError(what, where=place, todo=todo)
 

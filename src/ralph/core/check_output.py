@@ -7,29 +7,31 @@ beginning, the end, and the lines that look like errors, and it says how many li
 import re
 from collections.abc import Iterable, Sequence
 
+from ralph.core.text import regex
+
 LONGEST_LINE = 300
 """Characters of a line that are looked at and quoted."""
 _LINE_HEAD, _LINE_TAIL = 180, 80
 """Of a longer line its beginning and its end are quoted, with a mark between them; all of it is below `LONGEST_LINE`."""
-_CUT_LINE = re.compile(r"\[\.\.\. \d+ characters left out \.\.\.\]")
+_CUT_LINE = regex(r"\[\.\.\. \d+ characters left out \.\.\.\]")
 _HEAD_SHARE, _TAIL_SHARE = 0.25, 0.4
 """How much of an excerpt its beginning and its end may take; lines that look like errors take the rest."""
 _GAP_NOTE = len("... 1000000 lines left out\n")
 """The room for a note on lines that are left out."""
-_LEFT_OUT = re.compile(r"\.\.\. (\d+) lines? left out")
-_STRONG = re.compile(
+_LEFT_OUT = regex(r"\.\.\. (\d+) lines? left out")
+_STRONG = regex(
     r"^E\s+\S|\b\w*(?:Error|Exception|Panic)\b[:(]|\berror(?:\[\w+\]|\s+TS\d+)?:|^\S+:\d+(?::\d+)?:\s"
     r"|\bpanicked at|^[A-Z]{1,5}\d{2,5}\s"
     r"|(?i:\bassert\w* .*(?:==|!=|failed))"
 )
-_WEAK = re.compile(
+_WEAK = regex(
     r"(?i)\b(?:error|fail|assert|exception|expected|received|panic|undefined|cannot|not ok|not found|missing)|[✕✗×]"
 )
-_SAYS_NOTHING = re.compile(
+_SAYS_NOTHING = regex(
     r"(?i)^[=\-_*#\s]*(?:failures?|errors?|short test summary info|traceback \(.*|failed|fail|ok|"
     r".*\b\d+ (?:failed|passed|errors?|warnings?)\b.*|found \d+ errors?\.?)[=\-_*#:\s]*$|^[=\-_*#|^~\s]+$|^>\s"
 )
-_PATHS = re.compile(r"(?:[\w.@+~-]*/)+")
+_PATHS = regex(r"(?:[\w.@+~-]*/)+")
 
 
 def find_error_lines(output: str, most: int) -> list[str]:
@@ -143,25 +145,25 @@ def _is_weak(line: str) -> bool:
 
 
 _NOISE: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]"), ""),
-    (re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"), "<time>"),
-    (re.compile(r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? (?:\d+ )?[A-Z][a-z]{2} \d[\d :]*(?:[AP]M)?"), "<time>"),
-    (re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "<uuid>"),
-    (re.compile(r"\btmp[a-z0-9_]{8}\b"), "<tmp>"),
-    (re.compile(r"\b0x[0-9a-fA-F]+\b|\b[0-9a-f]{7,64}\b(?<![a-f]{7})"), "<hex>"),
-    (re.compile(r"(?<![\w.@+~/-])(?:[A-Za-z]:|~|(?:\.\./)*\.\.|\.)?/(?:[\w.@+~-]*/)*(?=[\w.@+~-])"), ""),
-    (re.compile(r"\[gw\d+\]"), ""),  # the worker of pytest-xdist
-    (re.compile(r"(?<![\w.])\d+(?:[.,]\d+)*\s*(?:ms|µs|us|ns|s|sec|seconds?|min|minutes?)\b"), "<time>"),
-    (re.compile(r"[=_*~─═-]{3,}"), ""),
-    (re.compile(r"[^\S\n]+"), " "),
+    (regex(r"\x1b\[[0-9;?]*[ -/]*[@-~]"), ""),
+    (regex(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"), "<time>"),
+    (regex(r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? (?:\d+ )?[A-Z][a-z]{2} \d[\d :]*(?:[AP]M)?"), "<time>"),
+    (regex(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "<uuid>"),
+    (regex(r"\btmp[a-z0-9_]{8}\b"), "<tmp>"),
+    (regex(r"\b0x[0-9a-fA-F]+\b|\b[0-9a-f]{7,64}\b(?<![a-f]{7})"), "<hex>"),
+    (regex(r"(?<![\w.@+~/-])(?:[A-Za-z]:|~|(?:\.\./)*\.\.|\.)?/(?:[\w.@+~-]*/)*(?=[\w.@+~-])"), ""),
+    (regex(r"\[gw\d+\]"), ""),  # the worker of pytest-xdist
+    (regex(r"(?<![\w.])\d+(?:[.,]\d+)*\s*(?:ms|µs|us|ns|s|sec|seconds?|min|minutes?)\b"), "<time>"),
+    (regex(r"[=_*~─═-]{3,}"), ""),
+    (regex(r"[^\S\n]+"), " "),
 )
-_DIRECTORIES = re.compile(r"(?:[A-Za-z]:)?(?:[\w.@+~-]*/)+")
-_WORD = re.compile(r"::\w+\[[^\]\n]{0,200}\]|[\w./@+~-]+")
+_DIRECTORIES = regex(r"(?:[A-Za-z]:)?(?:[\w.@+~-]*/)+")
+_WORD = regex(r"::\w+\[[^\]\n]{0,200}\]|[\w./@+~-]+")
 """A name, a path or a number, or a test with its parameters as pytest names it."""
-_NAME = re.compile(r"[./@+~-]*[^\W\d]|::|.*(?:_|\.[^\W\d])", re.DOTALL)
+_NAME = regex(r"[./@+~-]*[^\W\d]|::|.*(?:_|\.[^\W\d])", re.DOTALL)
 """How a word begins if it is a name: with a letter, or with a digit and then an underscore or a file extension."""
-_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
-_NUMBERS = re.compile(r"#(?:[.,]#)+")
+_NUMBER = regex(r"\d+(?:[.,]\d+)*")
+_NUMBERS = regex(r"#(?:[.,]#)+")
 
 
 def normalize_output(text: str) -> str:
@@ -185,16 +187,16 @@ def _replace_number(word: re.Match[str]) -> str:
 
 
 _NOT_MEASURED: tuple[re.Pattern[str], ...] = (
-    re.compile(r"\b\d+(?:\.\d+){2,}(?::\d+)?"),  # an address or a version
-    re.compile(r"\b\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d+)?\b"),  # a time of day
-    re.compile(r"(?<=[\w>])(?::\d+)+|\(\d+,\s?\d+\)|:\[\d+,\d+\]|\bline \d+|^\s*\d+:\d+"),  # a place in a file
-    re.compile(
+    regex(r"\b\d+(?:\.\d+){2,}(?::\d+)?"),  # an address or a version
+    regex(r"\b\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d+)?\b"),  # a time of day
+    regex(r"(?<=[\w>])(?::\d+)+|\(\d+,\s?\d+\)|:\[\d+,\d+\]|\bline \d+|^\s*\d+:\d+"),  # a place in a file
+    regex(
         r"(?i)\b(?:attempts?|retry|retries|tr(?:y|ies)|runs?|pid|port|seed|build|worker|thread|session|request|job|took|elapsed|"
         r"duration|uptime)\b[\s#:=]*\d+(?:[.,]\d+)*"
     ),  # counters and clocks that move by themselves
 )
 """What looks like a number and measures nothing."""
-_SIGNED = re.compile(r"(?:(?<=^)-)?\d+(?:[.,]\d+)*")
+_SIGNED = regex(r"(?:(?<=^)-)?\d+(?:[.,]\d+)*")
 _LONGEST_FIGURE = 9
 """Digits of a number that may measure something. Longer ones are identifiers and times."""
 

@@ -5,12 +5,12 @@ Fields at their default are left out when written, unknown keys are ignored when
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from ralph.core.errors import StateError
 
@@ -82,7 +82,8 @@ def json_object(text: str | bytes) -> dict[str, Any]:
 
 def from_plain(kind: type[T], data: object, where: str = "") -> T:
     """A value of that dataclass, or a StateError that names the path of what is wrong."""
-    result: T = _read(kind, data, where)
+    reader: Reader = _reader(cast(Any, kind))
+    result: T = reader(data, where)
     return result
 
 
@@ -95,73 +96,140 @@ def _shape(kind: Any) -> tuple[tuple[str, object], ...] | None:
     return tuple((f.name, f.default) for f in fields(kind)) if is_dataclass(kind) else None
 
 
+Reader = Callable[[Any, Any], Any]
+"""Reads a plain value. The second argument is its place: a text, or another place with a key or an index inside it.
+
+Places are put into words only for errors."""
+
+
 @cache
-def _hints(kind: type[Any]) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-def _read(kind: Any, data: Any, where: str) -> Any:
-    """A value of any type that a field can have."""
+def _reader(kind: Any) -> Reader:
+    """The function that reads values of a type. Types are examined once, because journals have many lines."""
     if kind is Any or kind is object:
-        return data
+        return _read_anything
     if (origin := get_origin(kind)) is not None:
-        return _read_generic(kind, origin, data, where)
+        return _generic_reader(kind, origin)
     if is_dataclass(kind):
-        return _read_dataclass(kind, data, where)
+        return _DataclassReader(kind)
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return _read_enum(kind, data, where)
-    if kind is float and type(data) is int:
-        return _read_float(data, where)
-    if type(data) is not kind:
-        raise _wrong(where, f"a {getattr(kind, '__name__', kind)}", data)
+        return _enum_reader(kind)
+    return _plain_reader(kind)
+
+
+def _read_anything(data: Any, place: Any) -> Any:
     return data
 
 
-def _read_generic(kind: Any, origin: Any, data: Any, where: str) -> Any:
-    """A value of a type with arguments: one or none, a tuple of any length, or a mapping with text as keys."""
+def _plain_reader(kind: Any) -> Reader:
+    def read(data: Any, place: Any) -> Any:
+        if type(data) is kind:
+            return data
+        if kind is float and type(data) is int:
+            return _read_float(data, place)
+        raise _wrong(place, f"a {getattr(kind, '__name__', kind)}", data)
+
+    return read
+
+
+def _generic_reader(kind: Any, origin: Any) -> Reader:
+    """Reads a type with arguments: one or none, a tuple of any length, or a mapping with text as keys."""
     arguments = get_args(kind)
     if origin in (Union, UnionType):
-        if data is None and NoneType in arguments:
-            return None
-        return _read(next(option for option in arguments if option is not NoneType), data, where)
+        return _optional_reader(_reader(next(one for one in arguments if one is not NoneType)), NoneType in arguments)
     if origin is tuple:
-        if not isinstance(data, list):
-            raise _wrong(where, "a list", data)
-        return tuple(_read(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(data))
+        return _tuple_reader(arguments[0])
     if issubclass(origin, Mapping):
-        if not isinstance(data, dict):
-            raise _wrong(where, "an object", data)
-        return {str(key): _read(arguments[1], item, f"{where}.{key}") for key, item in data.items()}
+        return _mapping_reader(arguments[1])
     raise TypeError(f"no field can be a {kind}")
 
 
-def _read_enum(kind: type[Enum], data: Any, where: str) -> Enum:
-    try:
-        return kind(data)
-    except ValueError:
-        raise _wrong(where, f"one of {', '.join(str(member.value) for member in kind)}", data) from None
+def _optional_reader(read_value: Reader, can_be_none: bool) -> Reader:
+    def read(data: Any, place: Any) -> Any:
+        return None if data is None and can_be_none else read_value(data, place)
+
+    return read
 
 
-def _read_float(data: int, where: str) -> float:
+def _tuple_reader(kind: Any) -> Reader:
+    read_item = _reader(kind)
+
+    def read(data: Any, place: Any) -> Any:
+        if not isinstance(data, list):
+            raise _wrong(place, "a list", data)
+        return tuple([read_item(item, (place, index)) for index, item in enumerate(data)])
+
+    return read
+
+
+def _mapping_reader(kind: Any) -> Reader:
+    read_item = _reader(kind)
+
+    def read(data: Any, place: Any) -> Any:
+        if not isinstance(data, dict):
+            raise _wrong(place, "an object", data)
+        return {str(key): read_item(item, (place, key)) for key, item in data.items()}
+
+    return read
+
+
+def _enum_reader(kind: type[Enum]) -> Reader:
+    def read(data: Any, place: Any) -> Any:
+        try:
+            return kind(data)
+        except ValueError:
+            raise _wrong(place, f"one of {', '.join(str(member.value) for member in kind)}", data) from None
+
+    return read
+
+
+class _DataclassReader:
+    """Reads a dataclass. Its fields are examined when the first value is read, because a type can contain itself."""
+
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+        self._fields: list[tuple[str, str, bool, Reader]] | None = None
+
+    def __call__(self, data: Any, place: Any) -> Any:
+        if not isinstance(data, dict):
+            raise _wrong(place, f"an object ({self._kind.__name__})", data)
+        if self._fields is None:
+            self._fields = self._examine()
+        given: dict[str, Any] = {}
+        for name, former, is_required, read in self._fields:
+            key = name if name in data else former
+            if key in data:
+                given[name] = read(data[key], (place, key))
+            elif is_required:
+                raise StateError(f"the key {name!r} is missing", where=_describe(place) or self._kind.__name__)
+        return self._kind(**given)
+
+    def _examine(self) -> list[tuple[str, str, bool, Reader]]:
+        hints = get_type_hints(self._kind)
+        found = []
+        for one in fields(self._kind):
+            is_required = one.default is MISSING and one.default_factory is MISSING
+            former = one.metadata.get(_FORMER_NAME, one.name)
+            found.append((one.name, former, is_required, _reader(hints[one.name])))
+        return found
+
+
+def _read_float(data: int, place: Any) -> float:
     try:
         return float(data)
     except OverflowError:
-        raise _wrong(where, "a number of ordinary size", data) from None
+        raise _wrong(place, "a number of ordinary size", data) from None
 
 
-def _read_dataclass(kind: Any, data: Any, where: str) -> Any:
-    if not isinstance(data, dict):
-        raise _wrong(where, f"an object ({kind.__name__})", data)
-    hints = _hints(kind)
-    given: dict[str, Any] = {}
-    for f in fields(kind):
-        key = f.name if f.name in data else f.metadata.get(_FORMER_NAME, f.name)
-        if key in data:
-            given[f.name] = _read(hints[f.name], data[key], f"{where}.{key}" if where else key)
-        elif f.default is MISSING and f.default_factory is MISSING:
-            raise StateError(f"the key {f.name!r} is missing", where=where or kind.__name__)
-    return kind(**given)
+def _describe(place: Any) -> str:
+    """A place in words: `run.json: checks[2].command`."""
+    if isinstance(place, str):
+        return place
+    parent, key = place
+    before = _describe(parent)
+    if isinstance(key, int):
+        return f"{before}[{key}]"
+    return f"{before}.{key}" if before else str(key)
 
 
-def _wrong(where: str, wanted: str, got: object) -> StateError:
-    return StateError(f"expected {wanted}, found {str(got)[:80]!r}", where=where)
+def _wrong(place: Any, wanted: str, got: object) -> StateError:
+    return StateError(f"expected {wanted}, found {str(got)[:80]!r}", where=_describe(place))

@@ -13,6 +13,7 @@ from enum import IntEnum
 
 from ralph.core.check_output import fence
 from ralph.core.errors import UsageError
+from ralph.core.text import regex
 
 CHARACTERS_PER_TOKEN = 4
 """A rough count that needs no tokenizer; it is the same for every model."""
@@ -164,12 +165,12 @@ def _cut_text(text: str, budget: int, source: str, *, keeps_end: bool) -> tuple[
 
 GUIDANCE = "guidance"
 """Where the messages of the user come: what follows is the end of the prompt."""
-_VARIABLE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
-_GUIDANCE_LINE = re.compile(r"^\{\{\s*guidance\s*\}\}\s*$", re.MULTILINE)
-_FENCE = re.compile(r"\s*(```+|~~~+)")
-_STRUCTURE = re.compile(r"```|~~~|^\s*(?:#+\s|</?\w)")
+_VARIABLE = regex(r"\{\{\s*(\w+)\s*\}\}")
+_GUIDANCE_LINE = regex(r"^\{\{\s*guidance\s*\}\}\s*$", re.MULTILINE)
+_FENCE = regex(r"\s*(```+|~~~+)")
+_STRUCTURE = regex(r"```|~~~|^\s*(?:#+\s|</?\w)")
 """What would open code, or end a part of a prompt, if it stood on a line of its own."""
-_NO_WORD = re.compile(r"[^a-z0-9]+")
+_NO_WORD = regex(r"[^a-z0-9]+")
 
 
 @dataclass(frozen=True)
@@ -256,8 +257,8 @@ def _is_empty(line: str, values: Mapping[str, str]) -> bool:
 # Exported variables survive, so commands for agents name `$RALPH_BIN`, the absolute path that every turn gets. Qwen
 # refuses commands that start with a variable, so its prompts contain the path itself.
 PROGRAM = '"$RALPH_BIN"'
-_COMMAND = re.compile(r"(?<![\w/.$-])ralph(?= (?:emit|tools|wave|diff)\b)")
-NOT_FOUND = re.compile(r"\bralph: (?:command )?not found|command not found: ralph\b")
+_COMMAND = regex(r"(?<![\w/.$-])ralph(?= (?:emit|tools|wave|diff)\b)")
+NOT_FOUND = regex(r"\bralph: (?:command )?not found|command not found: ralph\b")
 """What shells say if `ralph` is not on their PATH."""
 
 

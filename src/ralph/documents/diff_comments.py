@@ -6,10 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ralph.core.text import regex
+
 HEADING = "Comments on the changes, by file and line:"
-_ITEM = re.compile(r"^(\d+)\. `(.+)`, (removed )?lines? (\d+)(?: to (\d+))?$")
-_PLACE = re.compile(r"(.+):(\d{1,7})(?:-(\d{1,7}))?")
-_PLACE_AND_TEXT = re.compile(r"(\S.*?:\d{1,7}(?:-\d{1,7})?):[ \t]+(\S.*)")
+_ITEM = regex(r"^(\d+)\. `(.+)`, (removed )?lines? (\d+)(?: to (\d+))?$")
+_PLACE = regex(r"(.+):(\d{1,7})(?:-(\d{1,7}))?")
+_PLACE_AND_TEXT = regex(r"(\S.*?:\d{1,7}(?:-\d{1,7})?):[ \t]+(\S.*)")
 _SNIPPET_LINES, LINE_CHARS = 12, 400
 
 

@@ -4,10 +4,11 @@ Everything here is a rule over the facts of the journal, the time, and whether a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from ralph.core.checks import CheckStatus
+from ralph.core.copying import replace
 from ralph.core.events import MergeResult, RunEnded, TaskState
 from ralph.core.limits import Limits, describe_cost, option_to_go_on, ways_to_go_on
 from ralph.core.outcomes import Outcome

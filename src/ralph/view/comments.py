@@ -1,8 +1,8 @@
 """The comments on lines of the diff: from the signals that brought them, and from feedback to a session."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 
+from ralph.core.copying import replace
 from ralph.documents.diff_comments import DiffComment, parse_comments, parse_feedback_comments
 from ralph.view.model import CommentView, ReceiptView, RunView, TurnView
 

@@ -4,9 +4,9 @@ Each step costs the same however long the run is, so lists are capped and sums a
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any, TypeVar
 
+from ralph.core.copying import replace
 from ralph.core.entries import (
     AgentsChanged,
     ChecksStarted,
@@ -391,7 +391,11 @@ def _add_notice(view: RunView, record: Record, text: str) -> RunView:
 
 
 def _replace_turn(view: RunView, turn: TurnView) -> RunView:
-    return replace(view, turns=tuple(turn if one.number == turn.number else one for one in view.turns))
+    # The turn that changes is nearly always one of the last.
+    for at in range(len(view.turns) - 1, -1, -1):
+        if view.turns[at].number == turn.number:
+            return replace(view, turns=(*view.turns[:at], turn, *view.turns[at + 1 :]))
+    return view
 
 
 def _set_task_turn(tasks: tuple[TaskView, ...], task: str, turn: int) -> tuple[TaskView, ...]:

@@ -1,8 +1,7 @@
 """The part of the fold that follows checks and findings."""
 
-from dataclasses import replace
-
 from ralph.core.checks import Attribution, CheckResult, CheckStatus, Verdict, attribution
+from ralph.core.copying import replace
 from ralph.core.entries import Record
 from ralph.core.ids import BASELINE
 from ralph.view.model import MAX_HISTORY, MOST, OUTPUT_CHARS, CheckPoint, CheckView, FindingView, RunView

@@ -1,7 +1,6 @@
 """The part of the fold that adds up money and tokens."""
 
-from dataclasses import replace
-
+from ralph.core.copying import replace
 from ralph.core.limits import Usage
 from ralph.view.model import MAX_POINTS, CostGroup, CostPoint, CostView, Sums, TurnView
 

@@ -1,8 +1,8 @@
 """The part of the fold that follows signals: who received each, how, and with what effect."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 
+from ralph.core.copying import replace
 from ralph.core.entries import SignalRefused
 from ralph.core.events import TurnEnded
 from ralph.core.signals import Signal, SignalType
