@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -94,10 +95,19 @@ def test_planner_whose_prompt_is_cut_makes_no_usable_tasks(layout: str) -> None:
 @pytest.mark.parametrize("options", [(), ("--classic",)])
 def test_planners_and_executors_get_the_check(project: Project, options: tuple[str, ...]) -> None:  # noqa: F811
     start(project, *options)
-    told = f"- `{CHECK}` (failed before the session started)"
+    told = f"- `{CHECK}` (failed before the session started: exit code 2)"
     found = prompts(project)
     for role in ("planner", "questioner", "executor", "reviewer"):
         assert found[role] and all(told in prompt for prompt in found[role]), role
+
+
+def test_prompts_without_git_name_no_branch_and_no_copy(project: Project) -> None:  # noqa: F811
+    shutil.rmtree(project.root / ".git")
+    start(project)
+    found = prompts(project)
+    for prompt in (*found["executor"], *found["reviewer"]):
+        assert "the user's own tree" in prompt
+        assert "copy of the project" not in prompt and "ralph/" not in prompt.replace(".ralph/", "")
 
 
 def test_steer_holds_until_the_last_turn_after_ten_infos(project: Project) -> None:  # noqa: F811

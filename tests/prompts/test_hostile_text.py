@@ -103,12 +103,23 @@ REQUESTS: dict[str, Build] = {
     "hat with a payload": ask_hat_with_payload,
     "coordinator": ask_coordinator,
     "resolver": ask_resolver,
+    "standard librarian": ask_session("standard", "librarian", "EXTRACT"),
     **{
         f"{layout} {role} {mode or attempt}": ask_session(layout, role, mode, attempt)
         for layout in ("standard", "classic")
         for role, mode, attempt in SESSION_TURNS
     },
 }
+
+
+ANSWERING = {
+    "loop": "# Your answer\nBefore you stop",
+    "hat": "RESUME says how to continue.",
+    "standard planner TASK_BREAKDOWN": "# What to hand over\nWrite these files",
+    "standard executor 2": "# What to hand over\nWrite these files",
+    "classic reviewer TASK_REVIEW": "# What to hand over\nWrite these files",
+}
+"""What stands behind the messages of the user, by prompt."""
 
 
 def headings(text: str) -> list[str]:
@@ -128,14 +139,15 @@ def test_hostile_text_changes_no_part_of_a_prompt(build: Build, text: str) -> No
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_hostile_messages_change_no_part_of_a_prompt(text: str) -> None:
-    request = loop_cases.further().request()
+@pytest.mark.parametrize(("name", "end"), ANSWERING.items())
+def test_hostile_messages_change_no_part_of_a_prompt(name: str, end: str, text: str) -> None:
+    request = REQUESTS[name]("Fix the cart.")
     shown, plain = (
         with_messages(request, (SignalType.STEER, one), (SignalType.INFO, one), in_force=(one,)).text
         for one in (text, "Two plain lines.\nThe second.")
     )
     assert find_open_fences(shown) == [] and headings(shown) == headings(plain)
-    assert shown.index("# Your answer\nBefore you stop") > shown.index("# New messages from the user")
+    assert end in shown and shown.rindex(end) > shown.index("# New messages from the user")
 
 
 @pytest.mark.parametrize("name", ["open fence", "heading", "tags", "placeholders"])

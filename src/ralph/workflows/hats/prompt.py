@@ -257,7 +257,8 @@ def _describe_coordinator(settings: HatsSettings) -> str:
     for hat in settings.hats:
         receives = ", ".join(_describe_trigger(settings, topic) for topic in hat.triggers) or "nothing"
         publishes = ", ".join(f"`{topic}`" for topic in hat.publishes) or "nothing"
-        rows.append(f"- {hat.id}: {hat.description} Receives {receives}; publishes {publishes}.")
+        job = f"{hat.description} " if hat.description else ""
+        rows.append(f"- {hat.id}: {job}Receives {receives}; publishes {publishes}.")
     lines = [
         "You are the coordinator: you get the events that no hat is set to receive. Do not do the work of a hat yourself.",
         "Look at the event, the tasks and the documents. Then publish the event that gives the right hat its turn, with what it",
