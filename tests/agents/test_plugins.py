@@ -295,6 +295,7 @@ class TestCommandLine:
         bench.ralph("status")
         bench.ralph(*TASK)
 
+    @pytest.mark.slow
     def test_a_run_continues_with_it_and_says_where_it_is_gone(self, bench: Bench) -> None:
         bench.ralph(*HARD, "--max-iterations", "1", code=3)
         said = bench.ralph("resume", "--max-iterations", "3", without=True, code=6)

@@ -41,6 +41,7 @@ def test_a_loop_ends_when_the_check_passes(acp: Project) -> None:
     assert ended["result"]["usage"] == {"input_tokens": 1000, "output_tokens": 50, "cost": 0.25}
 
 
+@pytest.mark.slow
 def test_the_settings_name_one_and_a_conversation_continues(acp: Project) -> None:
     broken = {"ask": ["fs/write_text_file", {"path": ".ralph/turn/outbox/result.json", "content": "{}"}]}
     command = json.dumps(agent({**DONE, "turn": [WRITE, broken]}))

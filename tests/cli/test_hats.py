@@ -104,6 +104,7 @@ def test_the_page_of_a_turn_is_shown_with_its_tokens(project: Project) -> None: 
     assert "has no turn 0" in project.ralph("prompt", "--turn", "0").err
 
 
+@pytest.mark.slow
 def test_early_completion_is_refused_with_the_reason(project: Project) -> None:  # noqa: F811
     done = begin(project, rash=True)
     assert done.code == 0, done.said

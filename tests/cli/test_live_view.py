@@ -8,6 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
 from test_loop import RALPH, SUCCEEDS, Project, project  # noqa: F401 - the fixture
 
 
@@ -45,6 +46,7 @@ def on_a_color_terminal(place: Project, arguments: list[str], **environment: str
     return code, seen.decode(errors="replace")
 
 
+@pytest.mark.slow
 def test_live_line_shows_tool_check_time_and_cost(project: Project, tmp_path: Path) -> None:  # noqa: F811
     scenario = tmp_path / "scenario.yml"
     scenario.write_text(

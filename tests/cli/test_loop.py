@@ -611,6 +611,7 @@ class TestDetached:
         assert project.ralph("status", run).out.split()[1] == "success"
         eventually(lambda: not project.living())
 
+    @pytest.mark.slow
     def test_a_detached_run_that_cannot_continue_says_why_with_its_own_code(self, project: Project) -> None:
         assert project.play(NEVER_DONE, "--max-iterations", "1").code == 3
         lock = locks.acquire(project.root / ".ralph" / "tree.lock", {"run": "another"})
@@ -619,6 +620,7 @@ class TestDetached:
         lock.release()
         assert (done.code, "works in this tree" in done.err) == (10, True), done.said
 
+    @pytest.mark.slow
     def test_a_detached_run_that_cannot_begin_says_why_with_its_own_code(self, project: Project) -> None:
         blocker = project.start(*project.working("sleep 300"))
         eventually(lambda: project.journal("turn.started"))
@@ -849,6 +851,7 @@ touch done.txt
 class TestStrangeAgents:
     """Whatever an agent says or does, the engine stays in command: it is verified as any other, or ended in order."""
 
+    @pytest.mark.slow
     def test_strange_output_of_an_agent_does_not_stop_the_engine(self, project: Project) -> None:
         lines = [
             r'{"type": "text", "text": "half a smiley \ud83d"}',
@@ -911,6 +914,7 @@ class TestStrangeAgents:
         assert project.ralph("logs").code == 0
         assert project.ralph("status").code == 0
 
+    @pytest.mark.slow
     def test_damage_to_ralphs_files_does_not_stop_the_engine(self, project: Project) -> None:
         state, run = ".aiwg/ralph/loops/$RALPH_RUN/state.json", ".ralph/runs/$RALPH_RUN"
         deeds = [

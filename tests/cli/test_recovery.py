@@ -139,6 +139,7 @@ class TestKilledEngine:
         assert again.code == 0
         assert "whose engine is gone" not in again.out, "that run has ended in order"
 
+    @pytest.mark.slow
     def test_two_resumes_at_once_are_one(self, project: Project) -> None:
         kill(begin(project))
         both = [project.start("resume") for _ in range(2)]
@@ -326,6 +327,7 @@ class TestAbort:
         assert project.journal("turn.ended")[-1]["result"]["end"] == "stopped"
         assert project.ralph("resume").code == 2
 
+    @pytest.mark.slow
     def test_without_an_engine_the_living_agent_is_ended_too(self, project: Project) -> None:
         (project.root / "ralph.yml").write_text("turn: {grace_seconds: 0.5}\n")
         engine = project.start(*project.working(f"{self.BROOD} touch here; sleep 300"))
@@ -562,6 +564,7 @@ class TestResume:
         engine.communicate(timeout=120)
         assert project.ralph("status", older, "--json").json["runs"][0]["state"] == "limit-iterations"
 
+    @pytest.mark.slow
     def test_a_deadline_that_has_passed_can_be_lifted_or_moved(self, project: Project) -> None:
         done = run_into_deadline(project)
         assert done.code == 3, done.said
@@ -588,7 +591,12 @@ class TestResume:
         ("option", "value", "offer"),
         [
             ("--max-iterations", "1", r"--max-iterations 2   \(1 more iteration\)"),
-            ("--timeout", "0.03", r"--timeout 0\.\d+   \(0\.03 more minutes of active time\)"),
+            pytest.param(
+                "--timeout",
+                "0.03",
+                r"--timeout 0\.\d+   \(0\.03 more minutes of active time\)",
+                marks=pytest.mark.slow,
+            ),
             ("--max-cost", "0.01", r"--max-cost 0\.0\d   \(\$0\.01 more\)"),
             ("--max-tokens", "100", r"--max-tokens \d+   \(100 more tokens\)"),
         ],

@@ -6,6 +6,7 @@ import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import pytest
 from test_loop import Done, Project, project  # noqa: F401 - the fixture
 
 AGENT = Path(__file__).with_name("literal_agent.py")
@@ -36,6 +37,7 @@ def test_planner_that_only_copies_its_prompt_completes_a_session(project: Projec
     assert not any("MODE: research" in prompt for prompt in prompts(project)), "there was nothing to answer"
 
 
+@pytest.mark.slow
 def test_wrong_documents_are_repaired_with_the_form_and_all_faults_then_quoted(project: Project) -> None:  # noqa: F811
     done = start(project, wrong=4)
     assert done.code == 0, done.said

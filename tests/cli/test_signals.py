@@ -411,6 +411,7 @@ class TestGuidanceStaysInForce:
         assert "fact" not in notes
 
 
+@pytest.mark.slow
 class TestHostileFiles:
     def test_they_are_set_aside_with_a_reason_and_the_journal_says_so(self, project: Project) -> None:
         engine = began(project, *project.playing(LISTENS))

@@ -195,6 +195,7 @@ def test_two_runs_at_once_leave_a_dirty_tree_as_it_is(repo: Path) -> None:
     assert json.loads((repo.parent / "state" / "ralph" / "slots.json").read_text()) == {}
 
 
+@pytest.mark.slow
 def test_no_more_turns_than_slots_and_no_agent_beside_itself(repo: Path) -> None:
     tasks: dict[str, list[str]] = {f"t{number}": [] for number in (1, 2, 6, 8, 9, 11)}
     run = started(repo, tasks, slots=2)

@@ -189,6 +189,7 @@ MORE_NUMBERED_FILES = {
 @pytest.mark.parametrize(
     "case", [*NUMBERED_FILES, *(pytest.param(case, marks=pytest.mark.slow) for case in MORE_NUMBERED_FILES)]
 )
+@pytest.mark.slow
 def test_files_that_differ_by_a_digit_are_different_places(project: Playground, case: str) -> None:
     command, name = {**NUMBERED_FILES, **MORE_NUMBERED_FILES}[case]
     project.write({name.format(n): BROKEN for n in range(6)})
