@@ -29,6 +29,8 @@ from ralph.core.events import (
     RunEnded,
     SignalAccepted,
     Stop,
+    TaskChanged,
+    TaskState,
     TurnEnded,
     Work,
 )
@@ -92,6 +94,7 @@ class Play:
     """Whether the last of several works is done first."""
     documents: dict[str, str] = field(default_factory=dict)
     told: list[str] = field(default_factory=list)
+    changed: list[TaskChanged] = field(default_factory=list)
     requests: list[TurnRequest] = field(default_factory=list)
     now: float = NOW
     turns: int = 0
@@ -174,6 +177,7 @@ class Play:
                 self.told.append(f"  writes {path.removeprefix(HOME)}")
                 self.told += self.new_lines(path, changes.documents[path])
         self.told += [f"  notice: {notice}" for notice in changes.notices]
+        self.changed += changes.tasks
         self.documents.update(changes.documents)
 
     def new_lines(self, path: str, text: str) -> list[str]:
@@ -724,3 +728,8 @@ def test_session_decides_asks_and_writes_as_recorded(name: str) -> None:
     if os.environ.get("RECORD"):
         path.write_text(text)
     assert text == path.read_text()
+
+
+def test_work_that_cannot_be_merged_fails_and_promises_no_further_attempt() -> None:
+    states = [one.state for one in standard_conflict().changed if one.task == "task-2"]
+    assert states == [TaskState.PLANNED, TaskState.QUALIFIED, TaskState.FAILED]

@@ -299,14 +299,15 @@ def _task_changed(renderer: Renderer, entry: TaskChanged) -> list[str]:
     name = f"{entry.task} {entry.title}".strip()
     reason = one_line(entry.reason)[:300].rstrip(".")
     next_attempt = f"attempt {entry.attempt + 1} of {entry.most_attempts} follows"
-    used_up = f"no attempt is left ({entry.attempt} of {entry.most_attempts})" if entry.attempt else ""
+    used_up = f"no attempt is left ({entry.attempt} of {entry.most_attempts})"
     match entry.state:
         case TaskState.PLANNED:
             return [f"  wave {entry.wave}: {name}" + (f" ({reason})" if reason else "")]
         case TaskState.RETRY:
             return [f"✗ {name}: {reason}; {next_attempt}"]
         case TaskState.FAILED:
-            return [f"✗ {name}: " + "; ".join(filter(None, (reason or "failed", used_up)))]
+            has_no_attempts = 0 < entry.most_attempts <= entry.attempt
+            return [f"✗ {name}: {reason or 'failed'}" + (f"; {used_up}" if has_no_attempts else "")]
         case TaskState.BLOCKED:
             return [f"✗ {name}: blocked {reason}"]
         case TaskState.CANCELLED:

@@ -79,7 +79,9 @@ def _find_state(before: SessionState, after: SessionState, name: str) -> tuple[T
     if marker is Marker.FAILED and after.tasks[name].is_missing:
         return (TaskState.FAILED, note) if was is not marker else None
     if step is not Step.REST and _has_failed(before, after, name):
-        will_retry = before.flow_of(name).attempts_in_iteration < after.guardrails.rework_attempts and not flow.rescoped
+        is_next_asked_for = marker is Marker.TODO or flow.attempt > before.flow_of(name).attempt
+        # Work that could not be merged stays on its branch until the user decides: no attempt follows by itself.
+        will_retry = after.retryable(name) or (is_next_asked_for and not flow.rescoped)
         # The output of checks that passed follows that of the first that failed.
         why = flow.why.partition("\n$ ")[0]
         return TaskState.RETRY if will_retry else TaskState.FAILED, f"{_FAILED_AT[step]}: {why}"
