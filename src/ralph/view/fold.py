@@ -252,7 +252,7 @@ def _end_merge(view: RunView, record: Record, entry: MergeEnded) -> RunView:
         notice=entry.notice,
     )
     if entry.verdict:
-        view = fold_checks.add_verdict(view, record, entry.key, entry.verdict, 0)
+        view = fold_checks.add_verdict(view, record, entry.key, entry.verdict, iteration_of(view.workflow, entry.key))
     others = tuple(one for one in view.merges if one is not running)
     return replace(view, spent=entry.spent, spent_at=record.at, merges=_append(others, merge))
 

@@ -1,6 +1,6 @@
 """What a key of work says about it. Keys of sessions are parsed only for sessions, because commands have to start fast."""
 
-from ralph.core.ids import WorkKey
+from ralph.core.ids import WorkKey, WorkKind
 
 SESSIONS = ("session", "classic")
 """The workflows with tasks."""
@@ -10,6 +10,9 @@ def task_of(workflow: str, key: str) -> str:
     """The task that a turn or a check is for; empty for the whole run."""
     if workflow not in SESSIONS:
         return ""
+    merge = WorkKey.parse(key)
+    if merge and merge.kind is WorkKind.MERGE:
+        return _split_worktree(merge.worktree)[0]
     from ralph.workflows.session.work_keys import OF_TASK, SessionKey
 
     work = SessionKey.parse(key)
@@ -19,6 +22,8 @@ def task_of(workflow: str, key: str) -> str:
 def iteration_of(workflow: str, key: str) -> int:
     """The iteration that a key names; 0 if it names none. Keys of a session also name attempts of a task."""
     work = WorkKey.parse(key)
+    if work and work.kind is WorkKind.MERGE and workflow in SESSIONS:
+        return _split_worktree(work.worktree)[1]
     if work:
         return work.number
     if workflow not in SESSIONS:
@@ -27,3 +32,9 @@ def iteration_of(workflow: str, key: str) -> int:
 
     session = SessionKey.parse(key)
     return session.iteration or session.attempt if session else 0
+
+
+def _split_worktree(name: str) -> tuple[str, int]:
+    """The task and the attempt in the name of a session's worktree, such as `task-2/1`."""
+    task, _, attempt = name.rpartition("/")
+    return task, int(attempt) if attempt.isdigit() else 0
