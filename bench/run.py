@@ -2,7 +2,7 @@
 
 python bench/run.py                     every figure (some ten minutes)
 python bench/run.py --iterations 10,1000     fewer iterations
-python bench/run.py --only loop,git,sandbox,start,tools,prompt,memory,parallel,worktree,session,views
+python bench/run.py --only loop,git,sandbox,start,tools,prompt,memory,parallel,worktree,session,views,viewers
 """
 
 import argparse
@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from viewers import bench_viewers
 from views import bench_views
 
 PYTHON = sys.executable
@@ -56,9 +57,12 @@ def main() -> None:
     options.add_argument("--iterations", default="10,1000,10000")
     options.add_argument("--git-iterations", default="10,300")
     options.add_argument("--runs", type=int, default=200, help="runs at once in one engine")
-    options.add_argument("--only", default="loop,git,sandbox,start,tools,prompt,memory,parallel,worktree,session,views")
+    options.add_argument(
+        "--only", default="loop,git,sandbox,start,tools,prompt,memory,parallel,worktree,session,views,viewers"
+    )
     options.add_argument("--files", type=int, default=50_000, help="files of the repository that worktrees are made of")
     options.add_argument("--sleep", type=float, default=60.0, help="seconds that each of the tasks side by side takes")
+    options.add_argument("--watching", type=float, default=60.0, help="seconds that the pages of the web watch a run")
     given = options.parse_args()
     wanted = given.only.split(",")
     print(f"{'what':<66}{'ours':>12}{'against':>12}{'ratio':>8}{'at most':>9}", flush=True)
@@ -86,6 +90,8 @@ def main() -> None:
         bench_session()
     if "views" in wanted:
         bench_views(row)
+    if "viewers" in wanted:
+        bench_viewers(row, given.watching)
 
 
 def row(what: str, ours: str, against: str, ratio: float, bound: float) -> None:
