@@ -90,7 +90,7 @@ def label_state(row: RunView | RunRow) -> Label:
     if row.needs and row.alive:
         return _NEEDS[row.needs[0].kind]
     if row.state == "running" and row.attention is Tier.WATCH:
-        return "warn", "Look", "need"
+        return "warn", "Watch", "need"
     if row.state == "running" and isinstance(row, RunView) and row.checking and not row.running_turns:
         return "work", "Verifying", "work"
     if row.attention is Tier.UNLANDED:
@@ -109,8 +109,8 @@ def label_grade(view: RunView) -> Label:
             return "unproven", "Unproven", "need"
         return "none", "No grade yet", "idle"
     if view.run_checks or view.run.checks:
-        return "pass", "Verified", "pass"
-    return "none", "Unverified", "idle"
+        return "pass", "Checks passed", "pass"
+    return "none", "No checks", "idle"
 
 
 def describe_attribution(attribution: Attribution | None) -> str:

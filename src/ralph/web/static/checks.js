@@ -1,5 +1,5 @@
 // Evidence: a matrix of checks by iteration, the output of each, and what the guards found.
-import { html, clock, count, Empty, ErrorNote, Icon, CopyButton, shortSpan, useEffect, useKeys, useState, copyText } from './lib.js';
+import { html, clock, count, Empty, ErrorNote, Icon, CopyButton, Prose, shortSpan, useEffect, useKeys, useState, copyText } from './lib.js';
 import { get } from './api.js';
 import { Hunk, useDiff } from './diff.js';
 
@@ -130,7 +130,7 @@ function Findings({ view }) {
   if (!open.length) return null;
   return html`<div class="box"><header><${Icon} name="warn" tone="need" /><h3>${count(open.length, 'guard finding')}</h3>
       <span class="dim">${view.alive ? 'goes to the agent with the next prompt' : 'holds the result up'}</span></header>
-    ${open.map(({ finding, key }) => html`<div class="finding"><p><b>${finding.sentence}</b></p>
+    ${open.map(({ finding, key }) => html`<div class="finding"><p><b><${Prose} text=${finding.sentence} /></b></p>
       <p class="sm dimmer"><code>${finding.rule}</code> · <a class="link mono" href=${`/r/${view.key}/diff`}>${finding.path}${finding.line
   ? `:${finding.line}` : ''}</a> · ${key} · ${finding.severity}</p></div>
       <${FindingHunk} data=${data} finding=${finding} />`)}</div>`;

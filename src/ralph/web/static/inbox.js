@@ -1,5 +1,5 @@
 // The inbox and the list of runs: what needs the user first, then groups. Updates never move what the user points at.
-import { html, Bar, Empty, ErrorNote, firstLine, Icon, Loading, money, Note, Prose, span, State, useClock, useEffect, useKeys,
+import { html, agentName, Bar, Empty, ErrorNote, firstLine, Icon, Loading, money, Note, Prose, span, State, useClock, useEffect, useKeys,
   useMemo, useRef, useState } from './lib.js';
 import { act, getTagged, stream } from './api.js';
 import { NeedCard } from './needs.js';
@@ -61,7 +61,7 @@ export function Inbox({ me, project, isInbox, onLost, onNeeds, onSay }) {
       ${list.data.counts.working ? `${list.data.counts.working} working.` : 'No run is working.'} The next one that needs you shows
       here.<//></section>`}
     ${rest.length > 0 && html`<${Table} rows=${rest} byProject=${byProject} groups=${me.groups} counts=${list.data.counts}
-      now=${now} more=${list.more} me=${me} />`}</main>`;
+      now=${now} more=${list.more} me=${me} hasCards=${cards.length > 0} />`}</main>`;
 }
 
 function chooseCards(rows) {
@@ -89,7 +89,12 @@ function NoRuns({ isFiltered }) {
     <p class="first"><code>ralph loop "Fix the failing tests" --until 'tests pass'</code></p><//></section>`;
 }
 
-function Table({ rows, byProject, groups, counts, now, more, me }) {
+function titleOf(name, groups, hasCards) {
+  if (name === 'needs you' && hasCards) return 'Also needs you';
+  return groups[name]?.[0] || name;
+}
+
+function Table({ rows, byProject, groups, counts, now, more, me, hasCards }) {
   const sections = useMemo(() => {
     const found = new Map();
     for (const row of rows) {
@@ -108,8 +113,8 @@ function Table({ rows, byProject, groups, counts, now, more, me }) {
     ${sections.map(([name, members]) => html`<tbody key=${name}><tr class="g"><td colspan="8"><span class="row">
       <button class="linkish plain row" aria-expanded=${!closed[name]}
         onClick=${() => setClosed({ ...closed, [name]: !closed[name] })}><${Icon} name=${closed[name] ? 'right' : 'down'} tone="idle" />
-        ${byProject ? name : groups[name]?.[0] || name}</button>
-      <span class="count">${byProject ? members.length : counts[name] ?? members.length}</span><span class="grow"></span>
+        ${byProject ? name : titleOf(name, groups, hasCards)}</button>
+      <span class="count">${byProject || name === 'needs you' ? members.length : counts[name] ?? members.length}</span><span class="grow"></span>
       <span class="sm dimmer plainweight">${byProject ? '' : groups[name]?.[1]}</span></span></td></tr>
       ${!closed[name] && members.map((row) => html`<${Row} key=${row.key} row=${row} now=${now} me=${me} />`)}</tbody>`)}
   </table>${more && html`<p class="more"><button class="btn" onClick=${more}>Show 100 more</button></p>`}`;
@@ -134,7 +139,7 @@ function Row({ row, now, me }) {
     ? html`<span class="sm">${row.spent.turns ? money(cost) : ''}</span>`
     : html`<div class="cost"><span class="v"><span>${money(cost)}</span><span class="dimmer">of ${money(limit)}</span></span>
         <${Bar} share=${limit ? cost / limit : 0} /></div>`}</td>
-    <td class="dim only-wide">${row.agent}</td><td class="mono dim only-wide" title=${row.branch}>${row.branch}</td>
+    <td class="dim only-wide cut" title=${row.agent}>${agentName(row.agent)}</td><td class="mono dim only-wide" title=${row.branch}>${row.branch}</td>
     <td class="num dim">${span(now - (row.created_at || row.since || now))}</td></tr>`;
 }
 

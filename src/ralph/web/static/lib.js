@@ -131,6 +131,11 @@ export function clock(at, withSeconds = false) {
   return isToday ? time : `${date.toISOString().slice(5, 10)} ${time}`;
 }
 
+// The name of an agent. A command of the user's own is shown without the directories of its programs.
+export function agentName(text) {
+  return String(text || '').split(' ').map((word) => word.slice(word.lastIndexOf('/') + 1)).join(' ');
+}
+
 export function money(value) {
   return `$${value.toFixed(value && value < 0.1 ? 3 : 2)}`;
 }

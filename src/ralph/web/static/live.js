@@ -1,5 +1,5 @@
 // What the agents say and do, as cards per event: tools folded, thoughts folded, silent tool calls together, turns side by side.
-import { html, clock, count, Empty, ErrorNote, Icon, money, Note, roleName, span, useEffect, useMemo, useRef, useState } from './lib.js';
+import { html, agentName, clock, count, Empty, ErrorNote, Icon, money, Note, Prose, roleName, span, useEffect, useMemo, useRef, useState } from './lib.js';
 import { get } from './api.js';
 
 const MAX_ITEMS = 300;
@@ -41,7 +41,7 @@ function Turn({ view, turn, live, now }) {
   return html`<article class="box turn" data-turn=${turn.number}><header>
       <${Icon} name=${isRunning ? 'work' : turn.end === 'finished' ? 'check' : 'failo'} tone=${isRunning ? 'work'
   : turn.end === 'finished' ? 'pass' : 'fail'} label=${isRunning ? 'running' : turn.end} />
-      <h3 class="cut">${title}</h3><span class="dim sm now">${turn.agent}</span><span class="grow"></span>
+      <h3 class="cut">${title}</h3><span class="dim sm now cut" title=${turn.agent}>${agentName(turn.agent)}</span><span class="grow"></span>
       <label class="field sm only-wide"><span class="sr">Search this turn</span><input placeholder="Search" value=${search}
         onInput=${(event) => setSearch(event.target.value)} /></label>
       <span class="sm dim now">turn ${turn.number}</span><span class="sm dimmer now">${span((turn.ended_at || now) - turn.started_at)}
@@ -157,7 +157,7 @@ function Item({ item, isLast = false }) {
   const tone = ['error', 'denied'].includes(item.kind) ? 'fail' : ['warning', 'limit'].includes(item.kind) ? 'need' : '';
   const text = item.kind === 'received' ? `Message received${event.means ? ` via ${event.means}` : ''}` : event.text;
   return html`<li class=${`ev ${item.kind}`}><div class="h"><${Icon} name=${ICONS[item.kind] || 'none'} tone=${tone} />
-    <span class="words">${item.kind === 'received' ? html`<b>${text}</b>` : text}</span><${Time} at=${event.at} /></div></li>`;
+    <span class="words">${item.kind === 'received' ? html`<b>${text}</b>` : html`<${Prose} text=${text} />`}</span><${Time} at=${event.at} /></div></li>`;
 }
 
 function Time({ at }) {

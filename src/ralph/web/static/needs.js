@@ -22,7 +22,7 @@ export function NeedCard({ row, need, label, now, me, onDone, showsRun = true })
     return html`<article class="card done" tabindex="0"><p class="row"><${Icon} name="pass" tone="pass" />
       <span>${state.text}</span></p></article>`;
   }
-  const shared = { row, need, run, me, isMine, card, now, isSending: state.phase === 'sending' };
+  const shared = { row, need, run, me, isMine, card, now, showsRun, isSending: state.phase === 'sending' };
   const Body = BODIES[need.kind] || ResumeBody;
   const id = `need-${row.key}-${need.kind}-${need.id}`;
   return html`<article class="card" tabindex="0" ref=${card} aria-labelledby=${id} data-need=${need.kind}>
@@ -79,9 +79,16 @@ function Approval({ need, run, isMine, isSending, card, id }) {
       <span class="sm dimmer">Recorded with your name; needs your passphrase</span></div>`;
 }
 
-function ResumeBody({ row, need, run, isMine, isSending, card, id }) {
+// What the headline says beside the reason, which the card has already.
+function restOfHeadline(row, need) {
+  const [, rest] = row.headline.split(need.text);
+  return rest === undefined ? row.headline : rest.replace(/^[;:,. ]+/, '');
+}
+
+function ResumeBody({ row, need, run, isMine, isSending, card, showsRun, id }) {
   const [text, setText] = useState('');
   const asks = ['guidance', 'feedback'].includes(need.kind);
+  const rest = showsRun ? restOfHeadline(row, need) : '';
   const go = () => run('resume', { text }, 'It continues now.');
   const area = useRef(null);
   const aside = () => run('snooze', { minutes: 60 }, 'Snoozed for an hour. A question ends the snooze.');
@@ -89,24 +96,24 @@ function ResumeBody({ row, need, run, isMine, isSending, card, id }) {
   const title = { guidance: 'How should it continue?', feedback: 'What should change in the next iteration?',
     unproven: 'The result could not be verified' }[need.kind] || 'It stopped before it was done';
   return html`<h3 class="ask" id=${id}>${title}</h3><p class="why"><${Prose} text=${need.text} /></p>
-    ${row.headline && row.headline !== need.text && html`<p class="sm dim body"><${Prose} text=${row.headline} /></p>`}
+    ${rest && html`<p class="sm dim body"><${Prose} text=${rest} /></p>`}
     <label class="composer body"><span class="sr">Guidance</span><textarea ref=${area} rows="2" value=${text}
       placeholder=${asks ? 'Your guidance' : 'Guidance for the next turn, if any'}
       onInput=${(event) => setText(event.target.value)}></textarea></label>
-    <div class="acts"><button class=${`btn ${asks ? 'primary' : ''}`} onClick=${go}
+    <div class="acts"><button class=${`btn ${asks ? 'primary' : ''}`} title="Needs your passphrase" onClick=${go}
         disabled=${!isMine || isSending || (asks && !text.trim())}>${isSending ? 'Starting…' : 'Resume…'}</button>
-      <a class="btn quiet" href=${`/r/${row.key}/checks`}>See evidence</a>
+      ${showsRun && html`<a class="btn quiet" href=${`/r/${row.key}/checks`}>Evidence</a>`}
       <${CopyButton} text=${need.command} label="Copy command" kind="quiet" />
       <button class="btn quiet" disabled=${!isMine || isSending} onClick=${aside}>Snooze 1 h <kbd>z</kbd></button><span class="grow"></span>
-      <span class="sm dimmer only-wide">Resuming needs your passphrase</span></div>`;
+      ${!showsRun && html`<span class="sm dimmer only-wide now">Needs your passphrase</span>`}</div>`;
 }
 
-function Conflict({ row, need, id }) {
+function Conflict({ row, need, showsRun, id }) {
   return html`<h3 class="ask" id=${id}><${Prose} text=${need.text.split(':')[0]} /></h3>
     <p class="why">Both branches are kept.</p>
     <ul class="body facts">${need.files.slice(0, 6).map((file) => html`<li><${Icon} name="conflict" tone="fail" />
       <code>${file}</code></li>`)}</ul>
-    <div class="acts"><a class="btn" href=${`/r/${row.key}`}>Open the run</a>
+    <div class="acts">${showsRun && html`<a class="btn" href=${`/r/${row.key}`}>Open the run</a>`}
       <${CopyButton} text=${need.command} label="Copy command" kind="quiet" /><span class="grow"></span>
       <span class="sm dimmer cut mono">${need.branch}</span></div>`;
 }

@@ -1,5 +1,5 @@
 // The page of one run: headline, limits, actions, the work on the left, tabs.
-import { html, Badge, Bar, clock, CopyButton, count, ErrorNote, firstLine, Icon, Loading, money, Note, Prose, roleName, span, tokens, useClock, useEffect,
+import { html, agentName, Badge, Bar, clock, CopyButton, count, ErrorNote, firstLine, Icon, Loading, money, Note, Prose, roleName, span, tokens, useClock, useEffect,
   useKeys, useRef, useState } from './lib.js';
 import { act, get, stream } from './api.js';
 import { navigate } from './app.js';
@@ -81,7 +81,7 @@ function Head({ view, now, id, tab, isMine, panel, setPanel, send, steer }) {
   const isRunning = view.turns.some((turn) => turn.end === null);
   const link = (name, text, extra) => html`<a href=${`/r/${id}/${name}`} aria-current=${tab === name ? 'page' : null}>${text}${extra}</a>`;
   return html`<div class="rhead"><nav class="crumb" aria-label="Where you are"><a href="/runs">${view.project_name}</a><${Icon} name="right" />${view.workflow}
-      <${Icon} name="right" /><span class="mono">${view.run.id}</span><span>·</span>${view.agent || view.run.agents.join(', ')}
+      <${Icon} name="right" /><span class="mono">${view.run.id}</span><span>·</span><span class="cut" title=${view.agent}>${agentName(view.agent || view.run.agents.join(', '))}</span>
       ${view.run.branch && html`<span>·</span><${Icon} name="branch" /><span class="mono cut">${view.run.branch}</span>`}
       <span class="only-wide">·</span><span class="only-wide now">started ${clock(view.started_at || view.run.created_at)}, ${span(now - (view.started_at || view.run.created_at))} ago</span></nav>
     <div class="line1"><h1 class="cut" title=${view.run.task}>${firstLine(view.run.task)}</h1><${Badge} label=${view.display.label} />
@@ -91,11 +91,15 @@ function Head({ view, now, id, tab, isMine, panel, setPanel, send, steer }) {
     <div class="limits">${view.limits.filter((limit) => limit.name !== 'deadline').map((limit) => html`<div class="limit"><div class="k">
       <span>${view.display.limits[limit.name] || limit.name}</span><span>${amount(limit)}</span></div><${Bar} share=${limit.share} /></div>`)}
       ${!view.limits.some((limit) => limit.name === 'cost') && html`<div class="limit"><div class="k"><span>${view.display.limits.cost}, no limit</span>
-        <span>${money(view.spent.cost)}</span></div></div>`}</div>
+        <span>${isUnpriced(view) ? 'unknown' : money(view.spent.cost)}</span></div></div>`}</div>
     <nav class="tabs" aria-label="Run">${link('live', 'Live', isRunning && html`<span class="live" role="img" aria-label="a turn is running"></span>`)}
       ${link('checks', 'Checks', total > 0 && html`<span class="count">${passed} / ${total}</span>`)}
       ${link('diff', 'Diff', files > 0 && html`<span class="count">${files}</span>`)}
       ${link('signals', 'Signals', view.signals.length > 0 && html`<span class="count">${view.signals.length}</span>`)}</nav></div>`;
+}
+
+function isUnpriced({ spent }) {
+  return spent.turns > 0 && spent.unpriced_turns === spent.turns;
 }
 
 function Actions({ view, isMine, setPanel, send, steer }) {
