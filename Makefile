@@ -7,7 +7,7 @@ TEST_PROGRAMS = $(filter-out %/conftest.py,$(wildcard tests/*/*.py bench/*.py do
 MUTATED := workflows/session verify engine
 MUTANT_TESTS := tests/workflows tests/verify tests/guards tests/engine tests/workspace tests/cli
 
-.PHONY: demo test-web session prompts test test-slow test-sandbox sandbox chaos coverage mutants mutants-sample test-agents check fix bench bench-verdicts docs clean
+.PHONY: demo test-web pictures browser session prompts test test-slow test-sandbox sandbox chaos coverage mutants mutants-sample test-agents check fix bench bench-verdicts docs clean
 
 demo: $(READY)
 	@$(BIN)/python examples/demo/demo.py
@@ -51,11 +51,17 @@ test-agents: $(READY)
 	RALPH_REAL_AGENTS=1 $(BIN)/python -m pytest tests/real_agents -m real_agents -p no:cacheprovider $(PYTEST_ARGS)
 
 # The page in a real browser. It needs Debian's chromium, which this target installs (as root, or with sudo).
-test-web: $(READY)
+test-web: browser
+	$(BIN)/python -m pytest tests/web/test_browser.py $(PYTEST_ARGS)
+
+# The pictures of the README. `PICTURE_ARGS="--all DIR"` takes every screen instead, light, dark and on a phone.
+pictures: browser
+	$(BIN)/python tests/web/pictures.py $(PICTURE_ARGS)
+
+browser: $(READY)
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] || SUDO=sudo; \
 	  $$SUDO apt-get -qq update && $$SUDO apt-get -qq install -y --no-install-recommends chromium >/dev/null; }
-	@PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install -q playwright
-	$(BIN)/python -m pytest tests/web/test_browser.py $(PYTEST_ARGS)
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install -q playwright axe-playwright-python
 
 check: $(READY)
 	$(BIN)/ruff check .

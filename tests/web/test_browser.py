@@ -16,6 +16,7 @@ playwright = pytest.importorskip("playwright.sync_api", reason="browser tests ne
 if not CHROMIUM:
     pytest.skip("browser tests need chromium: `make test-web`", allow_module_level=True)
 WAIT = 60_000
+TABS = ("live", "checks", "diff", "signals")
 
 
 @pytest.fixture(scope="module")
@@ -221,3 +222,30 @@ def test_an_exported_run_opens_without_a_network(
     colors = opened.evaluate("[getComputedStyle(document.documentElement).backgroundColor]")
     assert colors == ["rgb(246, 247, 248)" if scheme == "light" else "rgb(14, 16, 18)"]
     context.close()
+
+
+@pytest.mark.parametrize("look", ["light", "dark", "phone"])
+def test_every_screen_meets_wcag(browser: Any, server: Server, look: str) -> None:
+    """axe-core finds what a program can find of WCAG 2.2 AA: contrast, names, roles, order of headings, target sizes."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs `make test-web`").Axe()
+    stopped = server.start_loop(WAITS, "--max-iterations", "1")
+    server.wait_for(stopped, lambda view: not view["alive"])
+    asking = server.start_loop(ASKS)
+    server.wait_for(asking, lambda view: view["needs"])
+    options: dict[str, Any] = {"color_scheme": "dark" if look == "dark" else "light"}
+    if look == "phone":
+        options |= {"viewport": {"width": 390, "height": 844}, "has_touch": True}
+    page = open_page(browser, server, "/", **options)
+    page.get_by_role("heading", name="Needs you").wait_for()
+    tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+    found = {}
+    for path in ("/", "/runs", *(f"/r/{key}/{tab}" for key in (asking, stopped) for tab in TABS)):
+        go(page, server, path)
+        page.locator("main .hunk tr.add" if path == f"/r/{stopped}/diff" else "main .box, main table").first.wait_for()
+        violations = axe.run(page, options={"runOnly": {"type": "tag", "values": tags}}).response["violations"]
+        if violations:
+            found[path] = [(one["id"], [node["html"][:120] for node in one["nodes"]]) for one in violations]
+    server.post(f"/api/runs/{asking}/signals", {"type": "ABORT"})
+    server.wait_for(asking, lambda view: not view["alive"])
+    assert found == {}
+    page.context.close()
