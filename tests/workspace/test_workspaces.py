@@ -23,7 +23,7 @@ from ralph.git.command import Git
 from ralph.store.runs import RunDir
 from ralph.workflows.merge_rules import Queue
 from ralph.workspace.workspaces import MERGED_DIFF, TASK_DIFF
-from ralph.workspace.worktree_setup import SetupError, WorkspaceRecords, reason_no_room
+from ralph.workspace.worktree_setup import SetupError, WorktreeRecords, reason_no_room
 
 A = "one\ntwo\n"
 
@@ -500,7 +500,7 @@ def test_the_end_is_the_same_wherever_an_engine_is_killed(
     do(before())
     story = Story(repo, run, Queue().add("mine", "mine/1", "task mine"))
     moments: list[tuple[Path, Queue, list[str]]] = []
-    command, note = Git.run, WorkspaceRecords.write
+    command, note = Git.run, WorktreeRecords.write
 
     def moment() -> None:
         place = tmp_path / f"moment-{len(moments)}"
@@ -518,7 +518,7 @@ def test_the_end_is_the_same_wherever_an_engine_is_killed(
 
     with monkeypatch.context() as patch:
         patch.setattr(Git, "run", running)
-        patch.setattr(WorkspaceRecords, "write", noting)
+        patch.setattr(WorktreeRecords, "write", noting)
         do(story.go_on())
     expected = story.end()
     assert expected[1] == ["mine/1", "other/1"]
@@ -586,7 +586,7 @@ class TestBesideTheRunsOwnWorktree:
         assert git(repo, "show", f"ralph/{run.id}/run:t1.txt") == "one"
 
     @pytest.mark.parametrize(
-        "step", ["ralph.workspace.worktree_setup.WorkspaceRecords.write", "ralph.git.command.Git.run"]
+        "step", ["ralph.workspace.worktree_setup.WorktreeRecords.write", "ralph.git.command.Git.run"]
     )
     def test_a_kill_while_it_hands_over_takes_nothing_back(
         self, repo: Path, monkeypatch: pytest.MonkeyPatch, step: str

@@ -31,8 +31,8 @@ from ralph.workspace.turn_files import TurnFiles
 from ralph.workspace.worktree_setup import (
     OWN,
     SetupError,
-    WorkspaceRecord,
-    WorkspaceRecords,
+    WorktreeRecord,
+    WorktreeRecords,
     WorktreeSetup,
     with_git_ceiling,
 )
@@ -49,7 +49,7 @@ class OpenWorktree:
     tree: Worktree
     turns: LocalTurns
     verifier: Verifier
-    record: WorkspaceRecord
+    record: WorktreeRecord
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Workspaces:
     verifier: Verifier
     runner: CheckRunner
     record: RunRecord
-    records: WorkspaceRecords = field(init=False)
+    records: WorktreeRecords = field(init=False)
     worktree_setup: WorktreeSetup = field(init=False)
     _worktrees: dict[str, OpenWorktree] = field(default_factory=dict)
     _opening: dict[str, asyncio.Lock] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Workspaces:
     """Held while the run's own worktree and the branch of the run are synchronized."""
 
     def __post_init__(self) -> None:
-        self.records = WorkspaceRecords(self.turns.run_dir / "workspaces")
+        self.records = WorktreeRecords(self.turns.run_dir / "workspaces")
         self.worktree_setup = WorktreeSetup(self.turns.root, self.record.trees)
 
     @property
@@ -287,17 +287,17 @@ class Workspaces:
             if tip != position:
                 git.run("update-ref", ref, tip, position)
 
-    def _own_worktree(self) -> tuple[Worktree, WorkspaceRecord]:
+    def _own_worktree(self) -> tuple[Worktree, WorktreeRecord]:
         """The run's own worktree, and its record."""
         tree = git_worktree.ensure_worktree(self.root, self.record.id)
-        return tree, self.records.read(OWN) or WorkspaceRecord(tree.branch, self.record.base)
+        return tree, self.records.read(OWN) or WorktreeRecord(tree.branch, self.record.base)
 
     def _make_worktree(self, name: str) -> OpenWorktree:
         record = self.records.read(name)
         if record is None:
             self.commit_own(f"ralph: before work side by side\n\n{self.record.task}")
             start = merge.read_position(Git(self.root), self.record.branch)
-            record = WorkspaceRecord(f"ralph/{self.record.id}/{name}", start)
+            record = WorktreeRecord(f"ralph/{self.record.id}/{name}", start)
             self.records.write(name, record)
         tree = git_worktree.create_for_task(self.root, self.record.id, name, record.base)
         self.worktree_setup.copy_files(tree)
@@ -398,7 +398,7 @@ class Workspaces:
         if worktree.verifier.snapshots:
             worktree.verifier.snapshots.take("the branch of the run")
 
-    def _write_record(self, worktree: OpenWorktree, record: WorkspaceRecord) -> None:
+    def _write_record(self, worktree: OpenWorktree, record: WorktreeRecord) -> None:
         self.records.write(worktree.tree.name, record)
         worktree.record = record
 

@@ -140,8 +140,8 @@ OWN = "own"
 
 
 @dataclass(frozen=True)
-class WorkspaceRecord:
-    """The record of a workspace."""
+class WorktreeRecord:
+    """How far the worktree of a task is set up, and what was merged into it."""
 
     branch: str
     base: str
@@ -159,16 +159,16 @@ class WorkspaceRecord:
 
 
 @dataclass(frozen=True)
-class WorkspaceRecords:
-    """The records of one run: a file for each workspace, and a directory beside it."""
+class WorktreeRecords:
+    """The records of one run: a file for each worktree, and a directory beside it."""
 
     directory: Path
 
-    def read(self, name: str) -> WorkspaceRecord | None:
+    def read(self, name: str) -> WorktreeRecord | None:
         """The record of a workspace; None if it was not made yet."""
         return _read(self._record_path(name))
 
-    def write(self, name: str, record: WorkspaceRecord) -> None:
+    def write(self, name: str, record: WorktreeRecord) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         write_atomic(self._record_path(name), to_bytes(to_json(record)))
 
@@ -190,9 +190,9 @@ class WorkspaceRecords:
         return self.directory / f"{name.replace('/', '.')}.json"
 
 
-def _read(file: Path) -> WorkspaceRecord | None:
+def _read(file: Path) -> WorktreeRecord | None:
     try:
-        return from_json(WorkspaceRecord, to_text(read_limited(file)), str(file), "restore the file, or abort the run")
+        return from_json(WorktreeRecord, to_text(read_limited(file)), str(file), "restore the file, or abort the run")
     except FileNotFoundError:
         return None
 
