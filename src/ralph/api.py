@@ -319,10 +319,15 @@ def hats(
     consent: bool = False,
     **options: Any,
 ) -> RunHandle:
-    """Start a run of hats in the background: one turn for each event, until the objective is done and verified."""
+    """Start a run of hats in the background: one turn for each event, until the objective is done and verified.
+
+    `preset` is the name of a preset, or a file; its path is relative to `cwd`.
+    """
     from ralph.app.hats import HatsRequest, plan_hats
 
     project = _project_of(cwd)
+    if preset and (Path(cwd) / preset).is_file():
+        preset = str((Path(cwd) / preset).resolve())
     request = HatsRequest(objective, preset=preset, criteria=tuple(checks))
     return _start(plan_hats(project, request, _options_of(agent, options)), consent=consent)
 

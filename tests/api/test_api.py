@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -125,6 +126,75 @@ def test_the_same_with_asyncio(root: Path) -> None:
 
     kinds, outcome = asyncio.run(work())
     assert (kinds[-1], outcome) == ("RunEnded", Outcome.SUCCESS)
+
+
+def session_command(root: Path) -> str:
+    """An agent that plays every role of a session."""
+    agent = Path(__file__).parents[1] / "cli" / "session_agent.py"
+    script = root.parent / "script.json"
+    script.write_text("{}")
+    return shlex.join(["env", f"SCRIPT={script}", sys.executable, "-I", str(agent)])
+
+
+@pytest.mark.slow
+def test_a_session_is_started_waited_for_and_exported(root: Path) -> None:
+    command = session_command(root)
+    run = ralph.session("Build the files", checks=("`test -f d.txt`",), cwd=root, agent_command=command, consent=True)
+    result = run.wait(timeout=300)
+    assert result.succeeded, result.reason
+    assert [task.state.value for task in result.view.tasks] == ["done"] * 4
+    assert run.view.workflow == "session"
+    assert "Make d.txt" in run.export_html()
+
+
+HATS = """
+turns:
+  - steps:
+      - write: {path: done.txt, content: "done"}
+      - emit: {topic: LOOP_COMPLETE, payload: done}
+      - answer: {summary: Made it.}
+"""
+
+
+def test_a_run_of_hats_is_started_and_waited_for(root: Path) -> None:
+    scenario = root.parent / "hats.yaml"
+    scenario.write_text(HATS)
+    (root / "one.yml").write_text("event_loop: {completion_promise: LOOP_COMPLETE}\n")
+    run = ralph.hats(
+        "Make it", preset="one.yml", checks=("`test -f done.txt`",), cwd=root, scenario=str(scenario), consent=True
+    )
+    result = run.wait(timeout=120)
+    assert (result.outcome, run.view.workflow) == (Outcome.SUCCESS, "hats"), result.reason
+    assert [check.command for check in result.evidence] == ["test -f done.txt"]
+
+
+def test_a_criterion_is_verified_without_a_run(root: Path) -> None:
+    (root / "a.txt").write_text("x")
+    passed, failed = ralph.verify("`test -f a.txt` passes AND `test -f b.txt` passes", root)
+    assert (passed.passed, failed.passed) == (True, False)
+    assert asyncio.run(ralph.aio.verify("`test -f a.txt` passes", root))[0].passed
+    assert ralph.runs(root) == []
+
+
+def test_comments_through_the_mirror_for_asyncio_have_an_ack(root: Path) -> None:
+    async def work() -> tuple[int, str]:
+        scenario = str(root.parent / "scenario.yaml")
+        run = await ralph.aio.loop(
+            "Make it", until="`test -f done.txt` passes", cwd=root, scenario=scenario, consent=True
+        )
+        while not (root / "started").exists():
+            await asyncio.sleep(0.05)
+        message = await run.comment(("README.md:1", "Say more."), to="implementer")
+        (root / "go").touch()
+        ack = await message.wait(timeout=120)
+        await run.wait(timeout=120)
+        [comment] = (await run.view()).comments
+        return ack.turn, comment.text
+
+    (root / "README.md").write_text("one\n")
+    subprocess.run(["git", "add", "README.md"], cwd=root, check=True)
+    turn, text = asyncio.run(work())
+    assert (turn > 0, text) == (True, "Say more.")
 
 
 def test_nothing_starts_without_consent(root: Path) -> None:

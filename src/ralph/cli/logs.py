@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ralph.app.run_log import POLL_SECONDS, AgentLog, follow_lines
 from ralph.app.runs import latest_run
 from ralph.app.workflows import SESSIONS
 from ralph.cli.console import clock_time, here, json_option, note_old_name, one_line, run_argument
@@ -19,10 +20,8 @@ from ralph.core.events import RunEnded
 from ralph.core.turns import EventKind
 from ralph.documents.agent.events import EventLine, dump_json, parse_events, topic_matches
 from ralph.documents.hats.definition import show_role
-from ralph.store.journal import adopt_advice, moment, read_raw
+from ralph.store.journal import adopt_advice, moment
 from ralph.store.runs import Project, RunDir
-
-_POLL_SECONDS = 0.1
 
 
 @click.command("logs")
@@ -55,17 +54,17 @@ def logs(
     chosen = latest_run(project, run)
     record = chosen.record()
     renderer = renderer_for(project, record, record.limits, from_the_start=True)
-    stream = AgentStream(chosen.path / "turns", is_parallel=record.workflow in SESSIONS)
-    for batch in _batches(chosen, follow):
+    agents, is_parallel = AgentLog(chosen), record.workflow in SESSIONS
+    for batch in follow_lines(chosen, follow=follow):
         for line in batch:
             if as_json:
                 click.echo(json.dumps(line, ensure_ascii=False))
                 continue
             if (tools or follow) and line.get("type") == "turn.ended":
-                _echo_all(stream.read_turn(line.get("turn")))
+                _echo_all(_event_lines(agents.read_turn(line.get("turn")), is_parallel=is_parallel))
             _print(line, renderer)
         if follow and not as_json:
-            _echo_all(stream.read_all())
+            _echo_all(_event_lines(agents.read_all(), is_parallel=is_parallel))
     if output and not as_json:
         _print_outputs(chosen)
     if not as_json and not chosen.alive and (doubt := chosen.find_doubt()):
@@ -78,51 +77,16 @@ def _echo_all(lines: Iterable[str]) -> None:
         click.echo(f"          {line}")
 
 
-class AgentStream:
-    """What the agents of a run say and do, as lines, each once."""
-
-    def __init__(self, turns: Path, *, is_parallel: bool) -> None:
-        self._turns, self._is_parallel = turns, is_parallel
-        self._offsets: dict[Path, int] = {}
-
-    def read_turn(self, turn: object) -> Iterator[str]:
-        """The new lines of one turn."""
-        paths = self._turns.glob(f"{turn:05d}-*/events.jsonl") if isinstance(turn, int) else ()
-        for path in paths:
-            yield from self._read(path)
-
-    def read_all(self) -> Iterator[str]:
-        """The new lines of all turns."""
-        for path in sorted(self._turns.glob("*/events.jsonl")):
-            yield from self._read(path)
-
-    def _read(self, path: Path) -> Iterator[str]:
-        prefix = f"{int(path.parent.name.partition('-')[0])} " if self._is_parallel else ""
-        for behind, event in read_raw(path, self._offsets.get(path, 0)):
-            self._offsets[path] = behind
-            if event.get("kind") == EventKind.PROGRESS:
-                continue  # its line comes from the file in which all agents report
-            kind, text, is_error = str(event.get("kind")), str(event.get("text", "")), bool(event.get("is_error"))
-            who = "sub-agent " if event.get("is_sub_agent") else ""
-            if line := agent_event_line(kind, text, is_error=is_error, prefix=prefix + who):
-                yield line
-
-
-def _batches(run: RunDir, follow: bool) -> Iterator[list[dict[str, Any]]]:
-    """The lines of the journal and of the feed; when following, those to come as well, until the run has ended."""
-    read = {run.path / "journal.jsonl": 0, run.path / "progress.jsonl": 0}
-    while True:
-        ending = follow and not run.alive
-        lines: list[dict[str, Any]] = []
-        for path, offset in read.items():
-            if path.exists():
-                for behind, line in read_raw(path, offset):
-                    read[path] = behind
-                    lines.append(line)
-        yield sorted(lines, key=lambda line: str(line.get("at", ""))[:23])
-        if not follow or ending:
-            return
-        time.sleep(_POLL_SECONDS)
+def _event_lines(events: Iterable[tuple[int, dict[str, Any]]], *, is_parallel: bool) -> Iterator[str]:
+    """What agents say and do, as lines. If turns run in parallel, each line begins with the number of its turn."""
+    for turn, event in events:
+        if event.get("kind") == EventKind.PROGRESS:
+            continue  # its line comes from the file in which all agents report
+        kind, text, is_error = str(event.get("kind")), str(event.get("text", "")), bool(event.get("is_error"))
+        prefix = f"{turn} " if is_parallel else ""
+        who = "sub-agent " if event.get("is_sub_agent") else ""
+        if line := agent_event_line(kind, text, is_error=is_error, prefix=prefix + who):
+            yield line
 
 
 def _print(line: dict[str, Any], renderer: Renderer) -> None:
@@ -210,7 +174,7 @@ def _events(project: Project, run: RunDir, *, follow: bool) -> Iterator[list[Eve
         yield batch
         if ending:
             return
-        time.sleep(_POLL_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 def _event_files(project: Project, run: RunDir) -> list[Path]:
