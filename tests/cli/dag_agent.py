@@ -203,7 +203,7 @@ def execute(task: str, keys: dict[str, str], prompt: str) -> dict[str, object]:
 
 
 def review(task: str) -> dict[str, object]:
-    is_first = re.search(r"attempt\W+1\n", (INBOX / "report.md").read_text(), re.IGNORECASE) is not None
+    is_first = os.environ["RALPH_ATTEMPT"] == "1"
     is_bad = task == "task-2" and is_first
     put("review.md", "### Review Summary\nSeen.\n")
     feedback = "It does not read well." if is_bad else ""

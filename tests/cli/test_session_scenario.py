@@ -119,6 +119,7 @@ def test_session_survives_every_kill_and_ends_as_the_documents_say(project: Proj
         screen = project.ralph(*words).out
         assert f"ralph session approve {home(project).name}" in screen, screen
     session.kill()
+    assert "the tasks that are left need feedback" in project.ralph("session", "show").out
     progress = home(project) / "progress.md"
     text = progress.read_text()
     assert all(f"- [x] task-{number} (Attempt 1," in text for number in (1, 3, 4)), text
@@ -234,6 +235,7 @@ def test_classic_session_survives_every_kill_and_ends_as_the_documents_say(proje
     progress = home(project) / "progress.md"
     text = progress.read_text()
     assert text.count("- [x] task-") == 4 and "- [F] task-5 (Failed, Attempt 3" in text and "- [ ] task-6" in text
+    assert (home(project) / "tasks.task-2-report-r2.md").exists(), "the review sent task-2 back"
     session.check_agreement()
 
     # Feedback, a task that the user deletes, and a STEER that changes the scope of another.
@@ -258,6 +260,9 @@ def test_classic_session_survives_every_kill_and_ends_as_the_documents_say(proje
     assert "failed: task-6; task-6 has no definition: restore it in " in said
     assert "- [F] task-6 (Failed, Task definition missing)" in progress.read_text()
     assert "z.txt" in tasks.read_text() and (project.root / "z.txt").exists()
+    assert "✓ task-7 Make z.txt: done" in said
+    view = project.ralph("status", home(project).name, "--json").json["view"]
+    assert Counter(task["state"] for task in view["tasks"]) == {"done": 6, "failed": 1}
     session.check_agreement()
 
     # More feedback: the planner defines the deleted task again.

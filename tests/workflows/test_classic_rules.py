@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 from test_session_rules import turn_starts
 
 from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
-from ralph.core.events import ChecksEnded, Do, DocumentEdited, Event, RunChecks, RunEnded, Stop, TurnEnded, Work
+from ralph.core.events import (
+    ChecksEnded,
+    Do,
+    DocumentEdited,
+    Event,
+    RunChecks,
+    RunEnded,
+    Stop,
+    TaskState,
+    TurnEnded,
+    Work,
+)
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import Change, TurnEnd, TurnRequest, TurnResult
@@ -91,6 +102,7 @@ class Driver:
         self.passed: dict[str, int] = {}
         """The tree on which checks passed last, by their key."""
         self.requests: list[TurnRequest] = []
+        self.changed_tasks: list[tuple[str, TaskState]] = []
 
     def run(self, most: int = 500) -> Stop:
         for _ in range(most):
@@ -112,6 +124,7 @@ class Driver:
         changes = self.rules.accept(before, event, self.now)
         assert changes.state == self.rules.accept(before, event, self.now).state
         self.documents.update(changes.documents)
+        self.changed_tasks += [(one.task, one.state) for one in changes.tasks]
         self.state = changes.state
         self.see(before)
         if self.kill and self.chance.random() < 0.3:
@@ -521,3 +534,28 @@ def test_reviews_are_counted_since_the_last_update() -> None:
 )
 def test_planning_has_begun_with_a_plan_or_after_its_first_step(files: dict[str, str], state: str) -> None:
     assert where(rules().load({f"{HOME}/{name}": text for name, text in files.items()})) == state
+
+
+class _Sure(random.Random):
+    def random(self) -> float:
+        return 0.5
+
+    def choice(self, options: Any) -> Any:
+        return options[0]
+
+    def randint(self, a: int, b: int) -> int:
+        return a
+
+
+def test_task_that_a_planner_changed_for_the_user_is_reported_as_done_in_the_end() -> None:
+    class Steered(Driver):
+        def turn(self, work: TurnRequest) -> TurnResult:
+            if work.key != "execute:task-1-1":
+                return super().turn(work)
+            asked = {"status": "blocked", "blockers": ["STEER scope change: build B instead"]}
+            return TurnResult(TurnEnd.FINISHED, self.now, self.now + 1, answer=asked)
+
+    driver = Steered(rules(), _Sure())
+    driver.run()
+    states = [state for task, state in driver.changed_tasks if task == "task-1"]
+    assert states == [TaskState.PLANNED, TaskState.RETRY, TaskState.PLANNED, TaskState.DONE]

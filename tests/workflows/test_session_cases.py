@@ -567,3 +567,21 @@ def test_reason_of_a_review_without_a_verdict_is_that_of_its_turn(said: dict[str
     while isinstance(driver.rules.decide(driver.state, driver.now), Do):
         driver.next()
     assert stop_of(driver).reason == f"the review of task-1 produced no usable result: {why}"
+
+
+def test_abort_changes_nothing_in_a_session_that_is_complete() -> None:
+    driver = Steady(session()).until(State.COMPLETE)
+    before = dict(driver.documents)
+    driver.ended(Outcome.ABORTED)
+    assert driver.state.metadata.status == "completed"
+    changed = {path for path, text in driver.documents.items() if before.get(path) != text and "sessions/" in path}
+    assert changed <= {driver.rules.layout.metadata}, "only the time of the last change"
+
+
+def test_session_that_others_began_gets_instructions() -> None:
+    driver = Steady(session()).until(State.EXECUTING_BATCH)
+    path = driver.rules.layout.instructions
+    documents = {name: text for name, text in driver.documents.items() if name != path}
+    state = driver.rules.load(documents)
+    written = driver.rules.accept(state, SignalAccepted(Signal("a", SignalType.STEER, "use httpx")), NOW).documents
+    assert "max_cycles" in written[path]

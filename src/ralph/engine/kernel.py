@@ -29,6 +29,7 @@ from ralph.core.events import (
     MergeEnded,
     RunEnded,
     Stop,
+    TaskChanged,
     TurnEnded,
     TurnStarted,
     Work,
@@ -196,7 +197,9 @@ class Kernel(Generic[S]):
             self._journal(Notice(notice))
         if self.ledger.aborted and not (self._start.reopens and self.ledger.abort_completed):
             self._stop = _stop_for_abort(self.ledger.aborted)
-        self.state = self._load()
+        self.state, missed = self._load()
+        for task in missed:
+            self._journal(task)
         if not self.ledger.snapshots and (base := self._jobs.snapshot("before the run")):
             self._journal(SnapshotTaken("before the run", base.snapshot))
         elif was_stopped:
@@ -221,22 +224,27 @@ class Kernel(Generic[S]):
             self._journal(SnapshotTaken("changed by the user", change.snapshot))
             self._journal(Notice(f"You changed {names} while the run was stopped. Undo and revert leave that alone."))
 
-    def _load(self) -> S:
-        """The state that the documents describe, with the events since they were written."""
+    def _load(self) -> tuple[S, list[TaskChanged]]:
+        """The state that the documents describe, with the events since they were written.
+
+        Also the tasks that changed and that the journal does not name: the user may have edited documents meanwhile.
+        """
         documents = self.ports.store.read()
         state = self.workflow.load(documents)
-        for record in self._start.records_to_replay:
-            entry = record.entry
+        journaled = [record.entry for record in self._start.records_to_replay]
+        missed: list[TaskChanged] = []
+        for entry, at in [(record.entry, record.at) for record in self._start.records_to_replay]:
             if isinstance(entry, DocumentEdited):
                 # The journal has no content: what counts is what is there now.
                 entry = replace(entry, content=documents.get(entry.path, ""))
             is_retried = isinstance(entry, TurnEnded) and not entry.settles_work
             if isinstance(entry, Event) and not is_retried:
-                changes = self.workflow.accept(state, entry, record.at)
+                changes = self.workflow.accept(state, entry, at)
                 state = changes.state
+                missed += [task for task in changes.tasks if task not in journaled]
                 # The user may have changed documents while no engine ran: what follows from that is not on the disk yet.
                 self._unwritten_documents.update(changes.documents)
-        return state
+        return state, missed
 
     def _find_request(self, key: str, started: TurnStarted) -> TurnRequest:
         """The request of a turn that an earlier engine started; a bare one if the workflow no longer wants it."""

@@ -199,7 +199,8 @@ def next_action(settings: SessionSettings, state: SessionState, *, alive: bool =
             f"the dependencies of the tasks are invalid: {state.fault}; correct them, then `ralph session resume {run}`"
         )
     if state.state is State.KNOWLEDGE_APPROVAL and asks:
-        return approve
+        is_unfinished = state.metadata.status == Status.AWAITING_FEEDBACK
+        return f"{approve}; the tasks that are left need feedback: {say}" if is_unfinished else approve
     if state.state is State.COMPLETE and state.metadata.status == Status.COMPLETED and not has_open_work(state):
         return (
             f"done; {say} starts another iteration" if not settings.layout.is_classic else f"done; {say} asks for more"

@@ -246,6 +246,9 @@ def _file_update(
     if isinstance(layout, ClassicLayout):
         snapshot, before = layout.snapshot(int(step.removeprefix(UPDATE))), state.texts.get(layout.plan(1), "")
         state = state.with_texts({snapshot: before, layout.plan(1): documents["plan.md"]})
+        for name in [name for name, flow in state.flow.tasks.items() if flow.rescoped]:
+            # The planner has read what the user asked for instead.
+            state = state.with_task_flow(name, rescoped=False)
         return reopen_failed_tasks(settings, state)
     before = state.texts.get(layout.plan(number), "")
     texts = {} if layout.snapshot(number - 1) in state.texts else {layout.snapshot(number - 1): before}
