@@ -204,9 +204,8 @@ class TestSettings:
         else:
             path.write_bytes({"unknown": b"{{tsak}}", "binary": b"\xff\xfe{{task}}", "large": b"x" * 300_000}[kind])
         done = project.ralph(*loop("--dry-run", "--agent-command", "true"))
-        if kind not in ("directory", "link"):
-            assert done.code == 2
-            assert "loop-actor" in done.err
+        assert done.code == 2, done.said
+        assert "loop-actor" in done.err
 
 
 class TestPlaces:

@@ -72,6 +72,7 @@ def load_prompt(name: str, root: Path) -> str:
 
 
 def _load_text(override: Path, shipped: str) -> str:
-    if override.is_file():
+    # A directory, or a link that leads nowhere, is a mistake too: the user believes that the prompt is replaced.
+    if os.path.lexists(override):
         return read_text(override, _PROMPT_LIMIT, "the prompt", "correct it, or remove it")
     return (resources.files("ralph.prompts") / shipped).read_text()
