@@ -1,14 +1,18 @@
 """The page in a real browser: what a user sees and does, from the first link to the answer of an agent."""
 
+import json
 import os
+import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_actions import ASKS, LISTENS, WAITS
-from web_server import PASSPHRASE, Server, make_project, serving
+from test_actions import ASKS, LISTENS, SESSION_AGENT, WAITS
+from web_server import PASSPHRASE, Server, make_project, project_name, serving
 
 HOSTILE = "<img src=x onerror=window.hacked=1><script>window.hacked=1</script>\x1b[31m"
 CHROMIUM = os.environ.get("RALPH_CHROMIUM") or shutil.which("chromium") or ""
@@ -249,3 +253,70 @@ def test_every_screen_meets_wcag(browser: Any, server: Server, look: str) -> Non
     server.wait_for(asking, lambda view: not view["alive"])
     assert found == {}
     page.context.close()
+
+
+APPROVAL = """---
+planning: {max_cycles: 1, categories: [technical]}
+knowledge: {approval: signal}
+---
+# Instructions
+"""
+SUCCEEDS = """
+turns:
+  - steps:
+      - write: {path: value.txt, content: "right\\n"}
+      - answer: {status: done, summary: Done.}
+"""
+
+
+def test_approve_needs_the_focused_card_and_the_passphrase(browser: Any, tmp_path: Path) -> None:
+    root = make_project(tmp_path)
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"instructions": APPROVAL}))
+    agent = shlex.join(["env", f"SCRIPT={script}", sys.executable, "-I", str(SESSION_AGENT)])
+    with serving(root, tmp_path / "state") as server:
+        server.ralph("session", "new", "Build it", "--agent-command", agent, "--land", "branch", "--yes", ok=False)
+        [session] = [path for path in (root / ".ralph-sessions").iterdir() if path.is_dir()]
+        key = f"{session.name}@{project_name(root)}"
+        page = open_page(browser, server)
+        card = page.locator("article.card[data-need=approval]")
+        card.wait_for()
+        page.locator("body").click(position={"x": 5, "y": 5})
+        page.keyboard.press("a")
+        card.focus()
+        page.keyboard.press("a")
+        page.get_by_label("Passphrase", exact=True).wait_for()
+        page.keyboard.press("Escape")
+        assert server.view(key)["needs"][0]["kind"] == "approval", "without the passphrase nothing is approved"
+        card.focus()
+        page.keyboard.press("a")
+        page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
+        page.get_by_role("button", name="Continue").click()
+        page.get_by_text("Approved. The session keeps what it learned").first.wait_for()
+        server.wait_for(key, lambda view: view["state"] == "success")
+        approved = [line["signal"] for line in server.journal(key) if line["type"] == "signal.accepted"]
+        assert [(one["type"], one["by"]) for one in approved] == [("APPROVE", "web:owner")]
+        assert page.problems == []
+        page.context.close()
+
+
+def test_land_takes_two_steps_and_the_passphrase(browser: Any, tmp_path: Path) -> None:
+    root = make_project(tmp_path)
+    with serving(root, tmp_path / "state") as server:
+        key = server.start_loop(SUCCEEDS, "--worktree")
+        server.wait_for(key, lambda view: view["state"] == "success")
+        page = open_page(browser, server, f"/r/{key}/checks")
+        page.get_by_role("button", name="Land…").click()
+        land = page.get_by_role("button", name="Land", exact=True)
+        assert land.is_disabled(), "the end of the run's id has to be typed first"
+        page.get_by_label("to confirm").fill(key.partition("@")[0][-4:])
+        land.click()
+        page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
+        page.get_by_role("button", name="Continue").click()
+        page.locator(".rhead .badge, .rhead", has_text="Done").first.wait_for()
+        server.wait_for(key, lambda view: view["attention"] != 5)
+        assert (root / "value.txt").read_text() == "right\n"
+        shown = subprocess.run(("git", "log", "--format=%s", "-3"), cwd=root, capture_output=True, text=True)
+        assert "base" in shown.stdout.splitlines()[1:]
+        assert page.problems == []
+        page.context.close()
