@@ -32,6 +32,11 @@ def start_run_here(root: Path) -> None:
     remember_programs(Git(root))
 
 
+def latest_snapshot(root: Path, ref: str = REF) -> str:
+    """The latest commit that the ref of a run's snapshots keeps."""
+    return git(root, "show", f"{ref}:latest").split()[0]
+
+
 def opened(root: Path, workspace: Path | None = None) -> Snapshots:
     return Snapshots.open(root, workspace or root, RUN, root / ".ralph" / "runs" / RUN)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from kills import KilledProgram
-from repos import REAL_GIT, REF, RUN, git, held, opened, start_run_here, tree, write
+from repos import REAL_GIT, REF, RUN, git, held, latest_snapshot, opened, start_run_here, tree, write
 
 from ralph.core.errors import RalphError, StorageError, UsageError
 from ralph.core.turns import Change
@@ -49,7 +49,7 @@ def test_a_changed_tree_is_counted_and_an_unchanged_one_adds_nothing(repo: Path)
         (0, base.snapshot, "base", None),
         (1, first.snapshot, "turn 1", None),
     ]
-    assert git(repo, "rev-parse", REF) == first.snapshot
+    assert latest_snapshot(repo) == first.snapshot
 
 
 def test_a_new_process_continues_with_the_chain(repo: Path) -> None:
@@ -85,7 +85,7 @@ def test_the_users_index_head_branches_stash_and_reflogs_are_untouched(repo: Pat
     assert changed == {"info/exclude", REF}
     assert (repo / "a.txt").read_text() == "unstaged\n"
     assert git(repo, "status", "--porcelain") == "MM a.txt"
-    assert git(repo, "log", "-1", "--format=%an <%ae> %cn", REF) == "Ralph <ralph@localhost> Ralph"
+    assert git(repo, "log", "-1", "--format=%an <%ae> %cn", latest_snapshot(repo)) == "Ralph <ralph@localhost> Ralph"
 
 
 def test_identity_and_paths_of_a_surrounding_git_are_not_inherited(
@@ -633,7 +633,10 @@ def test_restore_makes_the_tree_equal_and_undo_takes_it_back(repo: Path) -> None
     assert (repo / "one.py").stat().st_mtime_ns == unchanged
     assert set(restored.files) == {"a.txt", "notes", "two.py", "three.py"}
     assert snapshots.log()[-1].restores == shas[1]
-    assert git(repo, "log", "-1", "--format=%(trailers:key=Ralph-Restores,valueonly)", REF).strip() == shas[1]
+    assert (
+        git(repo, "log", "-1", "--format=%(trailers:key=Ralph-Restores,valueonly)", latest_snapshot(repo)).strip()
+        == shas[1]
+    )
     again = snapshots.restore(shas[1], "restore 1", force=True)
     assert again.files == () and again.snapshot == restored.snapshot
 
@@ -664,7 +667,7 @@ def test_a_linked_worktree_has_snapshots_of_its_own_tree(repo: Path) -> None:
     write(linked, {"a.txt": "turn\n", ".ralph/turn/inbox": "never"})
     change = snapshots.take("turn 1")
     assert change.files == 1
-    assert git(repo, "rev-parse", REF) == change.snapshot
+    assert latest_snapshot(repo) == change.snapshot
     snapshots.undo()
     assert git(linked, "status", "--porcelain") == ""
 

@@ -24,6 +24,8 @@ OURS = f"{HEADS}ralph/"
 """The branches of runs."""
 PINS = "refs/ralph-pins/"
 """What keeps the objects that a run's record names."""
+_MAX_PINNED_ALONE = 50
+"""How many commits get a ref each."""
 NOTES = "refs/notes/"
 _STASH = "refs/stash"
 _USUAL = (HEADS, TAGS, REMOTES)
@@ -211,7 +213,8 @@ class UserRefs:
 def pin_objects(repository: Repository, run: str, refs: Mapping[str, str]) -> Collection[str]:
     """Keep what a record names from garbage collection, so that the advice to restore it stays true; return the refs.
 
-    One commit has all commits as its parents, so that thousands of branches need one ref. Tag objects cannot be parents.
+    A few commits get a ref each, which shows nothing new in `git log --all`. For thousands of branches, one commit has all
+    commits as its parents. Tag objects cannot be parents.
     """
     shas = dict.fromkeys(sha for name, sha in refs.items() if name != "HEAD" and not sha.startswith("refs/"))
     if not shas or not os.access(repository.common / "objects", os.W_OK):
@@ -219,13 +222,15 @@ def pin_objects(repository: Repository, run: str, refs: Mapping[str, str]) -> Co
         return ()
     git = repository.git.with_options("core.logAllRefUpdates=false", **RALPH_IDENTITY)
     kinds = _kinds_of(git, shas)
-    parents: list[str] = []
-    for sha, kind in kinds.items():
-        if kind == "commit":
+    commits = [sha for sha, kind in kinds.items() if kind == "commit"]
+    wanted = {f"{PINS}{run}/{kind}-{sha}": sha for sha, kind in kinds.items() if kind != "missing"}
+    if len(commits) > _MAX_PINNED_ALONE:
+        parents: list[str] = []
+        for sha in commits:
             parents += ["-p", sha]
-    tree = git.run("mktree").text
-    wanted = {f"{PINS}{run}/commits": git.run("commit-tree", tree, *parents, stdin=b"Pinned by Ralph\n").text}
-    wanted |= {f"{PINS}{run}/{kind}-{sha}": sha for sha, kind in kinds.items() if kind not in ("commit", "missing")}
+            del wanted[f"{PINS}{run}/commit-{sha}"]
+        tree = git.run("mktree").text
+        wanted[f"{PINS}{run}/commits"] = git.run("commit-tree", tree, *parents, stdin=b"Pinned by Ralph\n").text
     git.run("update-ref", "--stdin", stdin="".join(f"update {ref} {sha}\n" for ref, sha in wanted.items()).encode())
     return wanted.keys()
 

@@ -1,4 +1,4 @@
-"""Snapshots of the work tree: a chain of commits under one ref per run.
+"""Snapshots of the work tree: a chain of commits that one ref per run keeps (`snapshot_ref`).
 
 A snapshot holds the whole work tree around the workspace, because an agent may change anything in it, and the files of
 submodules. Ignored files and Ralph's own are left out. Files are restored as they were. If `.gitattributes` defines how a
@@ -28,6 +28,7 @@ from ralph.git.command import (
     list_own_paths,
     printable,
 )
+from ralph.git.snapshot_ref import LatestSnapshot, SnapshotRef
 from ralph.git.submodules import (
     IndexWithSubmodules,
     describe_moved,
@@ -108,13 +109,20 @@ def read_file(git: Git, commit: str, path: str) -> bytes | None:
 class Snapshots:
     """The snapshots of one run. To take or restore one, hold the run's lock; reading needs no lock."""
 
-    def __init__(self, git: Git, repository: Repository, index: PrivateIndex, workspace: Path, ref: str) -> None:
+    def __init__(
+        self,
+        git: Git,
+        repository: Repository,
+        index: PrivateIndex,
+        workspace: Path,
+        ref: SnapshotRef,
+        known: LatestSnapshot | None,
+    ) -> None:
         self.repository = repository
         self._git, self._index, self._ref = git, index, ref
         self._restorer = Restorer(git, repository, index, workspace)
-        known = git.run("for-each-ref", "--format=%(objectname) %(tree)", ref).text.split()
-        self._latest: str | None = known[0] if known else None
-        self._tree: str | None = known[1] if known else None
+        self._latest: str | None = known.commit if known else None
+        self._tree: str | None = known.tree if known else None
         self._base: str | None = None
         self._refs: Mapping[str, str] | None = None
         self._by_products: frozenset[str] | None = None
@@ -154,11 +162,15 @@ class Snapshots:
             # Store bytes as they are on disk. Files with a `text` attribute still get the line ends of the user's settings.
             git = git.with_options("core.autocrlf=false", f"core.eol={end}")
         left_out, file, raw = (*own, *excluding), home.resolve() / "snapshot.index", end is not None
-        covered = find_covered_submodules(git, repository, ref, with_submodules=with_submodules)
+        keeper = SnapshotRef(git, ref, repository.common / "objects")
+        known = keeper.read()
+        covered = find_covered_submodules(
+            git, repository, known.commit if known else "", with_submodules=with_submodules
+        )
         index = PrivateIndex(git, repository, left_out, file, raw=raw)
         if covered:
             index = IndexWithSubmodules(git, repository, left_out, file, raw=raw, submodules=covered)
-        snapshots = cls(git=git, repository=repository, index=index, workspace=workspace, ref=ref)
+        snapshots = cls(git=git, repository=repository, index=index, workspace=workspace, ref=keeper, known=known)
         snapshots.submodules = covered
         return snapshots
 
@@ -187,13 +199,13 @@ class Snapshots:
         """Continue, after the ref was deleted, from the first of these snapshots that is still there and follows `first`."""
         for sha in known:
             if self.has(sha) and history.contains(self._git, sha, first):
-                self._write_ref(sha)
+                self._ref.rebuild(sha)
                 self._latest, self._tree = sha, self._git.resolve_tree(sha)
                 return
 
     def begin(self, commit: str) -> None:
         """Start over, with the tree of a commit as the first snapshot."""
-        self._git.run("update-ref", "-d", self._ref)
+        self._ref.delete()
         self._index.drop()
         self._latest = self._tree = self._base = self._refs = None
         self._commit(self._git.resolve_tree(commit), "before the task")
@@ -210,7 +222,8 @@ class Snapshots:
 
     def latest_of(self, run: str) -> str:
         """The last snapshot of another run in this repository; empty if there is none."""
-        return self._git.resolve_commit(f"refs/ralph/{run}")
+        known = SnapshotRef(self._git, f"refs/ralph/{run}", self.repository.common / "objects").read()
+        return known.commit if known else ""
 
     def tree_now(self) -> str:
         """The work tree as it is now, without recording it."""
@@ -428,19 +441,25 @@ class Snapshots:
 
     def drop(self) -> None:
         """Forget the run's snapshots. Git frees the space at its next garbage collection."""
-        self._git.run("update-ref", "-d", self._ref)
+        self._ref.delete()
         self._index.drop()
         self._latest = self._tree = self._base = self._refs = None
         if self.repository.private:
             self._git.run("gc", "--quiet", "--prune=1.day.ago")
 
     def _take(self, label: str, **trailers: str) -> Change:
+        self._ref.ensure_commits()
         tree = self._index.tree(self._latest)
         if not self._latest or tree != self._tree:
             return self._commit(tree, label, **trailers)
         # Looking for the file is cheap. If it is missing, git may have packed the ref.
-        if not (self.repository.common / self._ref).exists() and not self._git.resolve_commit(self._ref):
-            self._write_ref(self._latest)
+        if (
+            not (self.repository.common / self._ref.name).exists()
+            and not self._git.run("for-each-ref", self._ref.name).out
+        ):
+            self._remove_lock()
+            with self._detect_lost_snapshots():
+                self._ref.write_again()
         return Change(self._latest)
 
     def _commit(self, tree: str, label: str, **trailers: str) -> Change:
@@ -450,22 +469,18 @@ class Snapshots:
             notes += history.format_record(history.record_refs(self.repository))
         if self.submodules:
             notes += format_record(read_positions(self.repository.top, self.submodules))
-        parent = ("-p", self._latest) if self._latest else ()
+        self._remove_lock()
         with self._detect_lost_snapshots():
-            sha = self._git.run("commit-tree", tree, *parent, stdin=os.fsencode(f"{subject}\n\n{notes}")).text
-        self._write_ref(sha)
+            sha = self._ref.append(tree, f"{subject}\n\n{notes}")
         if trailers.get("by"):
             self._user_has_changed = True
         before, self._latest, self._tree = self._tree, sha, tree
         return Change(sha) if before in (None, tree) else self._count_change(sha)
 
-    def _write_ref(self, sha: str) -> None:
-        """Make the ref name a snapshot, whatever an agent did to it: only the engine of the run writes it."""
+    def _remove_lock(self) -> None:
+        """Remove the lock of the ref. A killed git left it: no other engine works on this run."""
         with disk(self.repository.common):
-            # A killed git left it: no other engine works on this run.
-            (self.repository.common / f"{self._ref}.lock").unlink(missing_ok=True)
-        with self._detect_lost_snapshots():
-            self._git.run("update-ref", self._ref, sha)
+            (self.repository.common / f"{self._ref.name}.lock").unlink(missing_ok=True)
 
     @contextmanager
     def _detect_lost_snapshots(self) -> Iterator[None]:
@@ -477,7 +492,7 @@ class Snapshots:
                 raise
             raise SnapshotsLostError(
                 "the snapshots of this run were removed from the repository, so its changes can no longer be compared",
-                where=self._ref,
+                where=self._ref.name,
                 todo="look at the changes yourself with `git status` and `git diff`, then start a new run",
             ) from error
 

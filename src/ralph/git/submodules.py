@@ -18,15 +18,15 @@ from ralph.git.tree_index import NESTED, PrivateIndex
 _LINE = re.compile(r"^Ralph-Submodule: ([0-9a-f]*) (.+)$", re.M)
 
 
-def find_covered_submodules(git: Git, repository: Repository, ref: str, *, with_submodules: bool) -> tuple[str, ...]:
-    """The submodules whose files are in the snapshots under a ref. A submodule comes before those inside it.
+def find_covered_submodules(git: Git, repository: Repository, latest: str, *, with_submodules: bool) -> tuple[str, ...]:
+    """The submodules whose files are in the snapshots up to the latest. A submodule comes before those inside it.
 
     The first snapshot decides. If there is none yet and they are wanted, these are all that are checked out.
     """
     is_worth_a_look = (repository.top / ".gitmodules").exists() or (repository.common / "modules").is_dir()
     if repository.private or not is_worth_a_look:
         return ()
-    if latest := git.resolve_commit(ref):
+    if latest:
         first = git.run("rev-list", "--max-parents=0", latest).text
         return tuple(parse_record(git.run("cat-file", "commit", first).text))
     if not with_submodules:
