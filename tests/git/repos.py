@@ -1,5 +1,6 @@
 """Real repositories for tests: git as its user calls it, files, and the snapshots of a run."""
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -34,7 +35,8 @@ def start_run_here(root: Path) -> None:
 
 def latest_snapshot(root: Path, ref: str = REF) -> str:
     """The latest commit that the ref of a run's snapshots keeps."""
-    return git(root, "show", f"{ref}:latest").split()[0]
+    text = subprocess.run([REAL_GIT, "show", f"{ref}:latest"], cwd=root, capture_output=True, check=True).stdout
+    return hashlib.sha1(b"commit %d\0" % len(text) + text).hexdigest()
 
 
 def opened(root: Path, workspace: Path | None = None) -> Snapshots:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from repos import REF, RUN, git, latest_snapshot, opened, tree, write
 
+from ralph.core.errors import SnapshotsLostError
 from ralph.git import snapshot_ref
 from ralph.git.command import Git, find_repository
 from ralph.git.history import UserRefs
@@ -81,10 +82,10 @@ def test_a_deleted_ref_is_written_again(repo: Path) -> None:
     assert opened(repo).latest() == base
 
 
-@pytest.mark.parametrize("text", ["", "x y z", "a b"])
+@pytest.mark.parametrize("text", ["", "tree x\n", "parent 1\n"])
 def test_a_ref_that_something_else_wrote_counts_as_none(repo: Path, text: str) -> None:
     blob = Git(repo).run("hash-object", "-w", "--stdin", stdin=text.encode()).text
-    made = Git(repo).run("mktree", stdin=f"100644 blob {blob}\tlatest\n".encode()).text
+    made = Git(repo).run("mktree", stdin=f"100644 blob {blob}\tfirst\n100644 blob {blob}\tlatest\n".encode()).text
     git(repo, "update-ref", REF, made)
     assert opened(repo).latest() is None
 
@@ -105,5 +106,18 @@ def test_many_snapshots_are_kept_in_trees_of_limited_size(repo: Path, monkeypatc
     assert latest and latest.commit == made[-1] and latest.first == made[0]
     assert git(repo, "rev-list", "--reverse", made[-1]).split() == made
     again.rebuild(made[-1])
-    assert git(repo, "ls-tree", "--name-only", REF).split() == ["0000", "0001", "0002", "latest"]
+    assert git(repo, "ls-tree", "--name-only", REF).split() == [f"0000{number}" for number in range(6)] + [
+        "first",
+        "latest",
+    ]
     git(repo, "fsck", "--strict")
+
+
+def test_a_ref_that_was_deleted_before_garbage_collection_is_reported(repo: Path) -> None:
+    snapshots = opened(repo)
+    snapshots.take("base")
+    git(repo, "update-ref", "-d", REF)
+    git(repo, *GC)
+    write(repo, {"a.txt": "turn 1\n"})
+    with pytest.raises(SnapshotsLostError):
+        snapshots.take("turn 1")

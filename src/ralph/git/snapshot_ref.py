@@ -3,9 +3,9 @@
 Snapshots are commits. If the ref named the latest one, `git log --all` would list them all. So it names a tree, which git does
 not list there. The tree holds the files of every snapshot, and the text of its commit:
 
-    latest                  the ids of the latest commit, of its tree, and of the first commit
-    0000/00/00.commit       the text of the first commit
-    0000/00/00.tree/        its files
+    first, latest         the texts of the first and of the latest commit
+    00000/00.commit       the text of the first commit
+    00000/00.tree/        its files
 
 Garbage collection removes the commits themselves, since no ref names them. Ralph then writes them again from their texts,
 with the same ids. Older versions of Ralph made the ref name the latest commit. Such a ref is read, and replaced by the next
@@ -14,6 +14,7 @@ snapshot.
 
 import hashlib
 import os
+import re
 import struct
 import time
 import zlib
@@ -24,7 +25,7 @@ from pathlib import Path
 from ralph.git.command import RALPH_IDENTITY, Git, GitError
 
 _WIDTH = 64
-"""How many entries a tree has at most, so that the 10,000th snapshot costs what the first did."""
+"""How many snapshots a directory has at most, so that the 10,000th snapshot costs about what the first did."""
 _KINDS = {"commit": 1, "tree": 2, "blob": 3}
 """The numbers of object types in a pack."""
 _FILE, _DIRECTORY = "100644", "40000"
@@ -57,8 +58,7 @@ class _Levels:
 
     count: int = 0
     root: Entries = field(default_factory=dict)
-    middle: Entries = field(default_factory=dict)
-    lowest: Entries = field(default_factory=dict)
+    group: Entries = field(default_factory=dict)
 
 
 class SnapshotRef:
@@ -73,16 +73,16 @@ class SnapshotRef:
 
     def read(self) -> LatestSnapshot | None:
         """The latest snapshot; None if there is none. Commits that garbage collection removed are back after it."""
-        found = read_objects(self._git, (self.name, f"{self.name}:latest"))
+        latest, first = f"{self.name}:latest", f"{self.name}:first"
+        found = read_objects(self._git, (self.name, latest, first))
         own = found.get(self.name)
         self._latest, self._levels, self._root = None, None, ""
         if own is not None and own.kind == "commit":
             self._latest = LatestSnapshot(own.id, _tree_of(own.body))
-        elif own is not None and own.kind == "tree" and f"{self.name}:latest" in found:
-            ids = found[f"{self.name}:latest"].body.decode(errors="replace").split()
-            if len(ids) == 3 and all(len(one) == len(own.id) for one in ids):
-                self._latest, self._root = LatestSnapshot(*ids), own.id
-                self.ensure_commits()
+        elif own is not None and own.kind == "tree" and _is_commit(found.get(latest)) and _is_commit(found.get(first)):
+            self._latest = _describe(found[latest].body, found[first].body, like=own.id)
+            self._root = own.id
+            self.ensure_commits()
         return self._latest
 
     def append(self, tree: str, message: str) -> str:
@@ -92,17 +92,15 @@ class SnapshotRef:
             self.rebuild(latest.commit)
             latest = self._latest
         body = _format_commit(tree, latest.commit if latest else "", message)
-        commit = StoredObject("commit", _identify("commit", body, like=tree), body)
-        first = latest.first if latest else commit.id
-        self._write([(commit, tree)], LatestSnapshot(commit.id, tree, first), self._read_levels(), new=[commit])
+        commit = _store("commit", body, like=tree)
+        self._write([commit], self._read_levels(), new=[commit])
         return commit.id
 
     def rebuild(self, commit: str) -> None:
         """Make the ref keep a commit and all before it."""
         chain = self._git.run("rev-list", "--reverse", commit).text.split()
         found = read_objects(self._git, chain)
-        commits = [(found[sha], _tree_of(found[sha].body)) for sha in chain]
-        self._write(commits, LatestSnapshot(commit, commits[-1][1], chain[0]), _Levels(), new=())
+        self._write([found[sha] for sha in chain], _Levels(), new=())
 
     def write_again(self) -> None:
         """Make the ref keep what it kept, if something else removed or moved it."""
@@ -133,21 +131,18 @@ class SnapshotRef:
         return os.path.exists(self._objects / sha[:2] / sha[2:])
 
     def _restore_commits(self, like: str) -> None:
-        root = _parse_tree(read_objects(self._git, [self._root])[self._root])
+        """Write all commits again. If the ref was deleted before, nothing is left to write them from."""
+        top = read_objects(self._git, [self._root]).get(self._root)
+        if top is None:
+            return
+        root = _parse_tree(top)
+        groups = read_objects(self._git, (sha for mode, sha in root.values() if mode == _DIRECTORY))
         texts: list[str] = []
-        for lowest in self._read_directories(self._read_directories([root])):
-            texts += [sha for name, (_, sha) in lowest.items() if name.endswith(".commit")]
+        for group in groups.values():
+            texts += [sha for name, (_, sha) in _parse_tree(group).items() if name.endswith(".commit")]
         bodies = read_objects(self._git, texts)
         commits = [_store("commit", found.body, like=like) for found in bodies.values()]
         self._git.run("unpack-objects", "-q", stdin=_pack(commits, like=like))
-
-    def _read_directories(self, trees: Iterable[Entries]) -> list[Entries]:
-        """The directories in some trees."""
-        wanted: list[str] = []
-        for entries in trees:
-            wanted += [sha for mode, sha in entries.values() if mode == _DIRECTORY]
-        found = read_objects(self._git, wanted)
-        return [_parse_tree(found[sha]) for sha in wanted]
 
     def _read_levels(self) -> _Levels:
         if self._levels is None:
@@ -156,53 +151,48 @@ class SnapshotRef:
 
     def _load_levels(self) -> _Levels:
         root = _parse_tree(read_objects(self._git, [self._root])[self._root])
-        group = max(name for name, (mode, _) in root.items() if mode == _DIRECTORY)
-        middle = _parse_tree(read_objects(self._git, [root[group][1]])[root[group][1]])
-        part = max(middle)
-        lowest = _parse_tree(read_objects(self._git, [middle[part][1]])[middle[part][1]])
-        count = (int(group) * _WIDTH + int(part)) * _WIDTH + len(lowest) // 2
-        return _Levels(count, root, middle, lowest)
+        name = max(name for name, (mode, _) in root.items() if mode == _DIRECTORY)
+        group = _parse_tree(read_objects(self._git, [root[name][1]])[root[name][1]])
+        return _Levels(int(name) * _WIDTH + len(group) // 2, root, group)
 
-    def _write(
-        self,
-        commits: Sequence[tuple[StoredObject, str]],
-        latest: LatestSnapshot,
-        levels: _Levels,
-        *,
-        new: Sequence[StoredObject],
-    ) -> None:
-        """Add commits, each with its tree, to the trees of the ref, and move the ref."""
+    def _write(self, commits: Sequence[StoredObject], levels: _Levels, *, new: Sequence[StoredObject]) -> None:
+        """Add commits to the trees of the ref, and move the ref. Those in `new` are not in the repository yet."""
         stored = list(new)
-        for commit, tree in commits:
-            text = _store("blob", commit.body, like=tree)
-            levels = _add(levels, text.id, tree, stored)
-            stored.append(text)
-        note = _store("blob", f"{latest.commit} {latest.tree} {latest.first}\n".encode(), like=latest.tree)
-        root = {**levels.root, "latest": (_FILE, note.id)}
-        top = _store_tree(root, like=latest.tree)
+        for commit in commits:
+            levels = _add(levels, commit.body, stored)
+        like = commits[-1].id
+        top = _store_tree(levels.root, like=like)
         # With `--strict`, git refuses objects that name others which are missing.
-        pack = _pack([*stored, note, top], like=latest.tree)
-        self._git.run("unpack-objects", "-q", "--strict", stdin=pack)
+        self._git.run("unpack-objects", "-q", "--strict", stdin=_pack([*stored, top], like=like))
         self._git.run("update-ref", self.name, top.id)
-        self._latest, self._levels, self._root = (
-            latest,
-            _Levels(levels.count, root, levels.middle, levels.lowest),
-            top.id,
-        )
+        first = self._latest.first if self._latest and levels.count > len(commits) else commits[0].id
+        latest = LatestSnapshot(commits[-1].id, _tree_of(commits[-1].body), first)
+        self._latest, self._levels, self._root = latest, levels, top.id
 
 
-def _add(levels: _Levels, text: str, tree: str, stored: list[StoredObject]) -> _Levels:
-    """The trees with one more snapshot. Adds the trees that are new to `stored`."""
-    place, part, group = levels.count % _WIDTH, levels.count // _WIDTH % _WIDTH, levels.count // _WIDTH**2
-    lowest = dict(levels.lowest) if place else {}
-    middle = dict(levels.middle) if place or part else {}
-    lowest |= {f"{place:02}.commit": (_FILE, text), f"{place:02}.tree": (_DIRECTORY, tree)}
-    below = _store_tree(lowest, like=tree)
-    middle[f"{part:02}"] = (_DIRECTORY, below.id)
-    between = _store_tree(middle, like=tree)
-    root = {**levels.root, f"{group:04}": (_DIRECTORY, between.id)}
-    stored += [below, between]
-    return _Levels(levels.count + 1, root, middle, lowest)
+def _add(levels: _Levels, body: bytes, stored: list[StoredObject]) -> _Levels:
+    """The trees with one more commit. Adds the objects that are new to `stored`."""
+    number, place = divmod(levels.count, _WIDTH)
+    tree = _tree_of(body)
+    text = _store("blob", body, like=tree)
+    group = dict(levels.group) if place else {}
+    group |= {f"{place:02}.commit": (_FILE, text.id), f"{place:02}.tree": (_DIRECTORY, tree)}
+    directory = _store_tree(group, like=tree)
+    root = {**levels.root, f"{number:05}": (_DIRECTORY, directory.id), "latest": (_FILE, text.id)}
+    if not levels.count:
+        root["first"] = (_FILE, text.id)
+    stored += [text, directory]
+    return _Levels(levels.count + 1, root, group)
+
+
+def _is_commit(text: StoredObject | None) -> bool:
+    """Whether a file of the ref has the text of a commit."""
+    return text is not None and re.match(rb"tree (?:[0-9a-f]{40}|[0-9a-f]{64})\n", text.body) is not None
+
+
+def _describe(latest: bytes, first: bytes, *, like: str) -> LatestSnapshot:
+    commit = _identify("commit", latest, like=like)
+    return LatestSnapshot(commit, _tree_of(latest), _identify("commit", first, like=like))
 
 
 def read_objects(git: Git, names: Iterable[str]) -> dict[str, StoredObject]:
