@@ -1,6 +1,7 @@
 """Honest work inside the sandbox: turns of every kind do what they do outside."""
 
 import os
+import pwd
 import signal
 import time
 from collections.abc import Callable
@@ -74,8 +75,30 @@ class TestWork:
             run.communicate(timeout=120)
         assert place.journal("signal.received")
 
+    def test_the_repository_of_maven_is_writable_and_starts_from_the_users(self, place: Place) -> None:
+        theirs = place.home / ".m2" / "repository" / "org" / "x"
+        theirs.mkdir(parents=True)
+        (theirs / "_remote.repositories").write_text("old\n")
+        (theirs / "x.jar").write_bytes(b"x" * 100_000)
+        check = "`sh -c 'test -s ${MAVEN_OPTS#-Dmaven.repo.local=}/org/x/x.jar'` passes"
+        place.loop(
+            'own="${MAVEN_OPTS#-Dmaven.repo.local=}"/org/x; echo new > "$own/_remote.repositories" && touch "$own/y.jar"'
+            ' && cmp "$own/x.jar" ~/.m2/repository/org/x/x.jar && touch done.txt; echo evil > "$own/x.jar"',
+            until=f"`test -f done.txt` passes and {check}",
+        )
+        assert (theirs / "_remote.repositories").read_text() == "old\n"
+        assert sorted(path.name for path in theirs.iterdir()) == ["_remote.repositories", "x.jar"]
+        assert (theirs / "x.jar").read_bytes() == b"x" * 100_000
+
+    def test_the_file_of_users_names_the_home_directory(self, place: Place) -> None:
+        """Java takes the home directory from there."""
+        code = "import os, pwd; open('home.txt', 'w').write(pwd.getpwuid(os.getuid()).pw_dir)"
+        place.loop(f'python3 -c "{code}"; touch done.txt')
+        expected = str(place.home) if os.geteuid() == 0 else pwd.getpwuid(os.getuid()).pw_dir
+        assert (place.root / "home.txt").read_text() == expected
+
     def test_caches_of_package_managers_are_private_to_the_run(self, place: Place) -> None:
-        place.loop('echo x > "$XDG_CACHE_HOME/file"; mkdir "$GOMODCACHE" "$CARGO_HOME" && touch done.txt')
+        place.loop('echo x > "$XDG_CACHE_HOME/file"; mkdir -p "$GOMODCACHE" "$CARGO_HOME" && touch done.txt')
         assert (place.run / "private" / "cache" / "file").exists()
         assert not (place.home / ".cache").exists() or not (place.home / ".cache" / "file").exists()
 

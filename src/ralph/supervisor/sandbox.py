@@ -48,6 +48,8 @@ _UNSET = (
 )
 """How the names of variables begin that lead to the user's session, or to a directory that is not there inside."""
 _KEPT = ("SSH_BEFORE_RALPH",)
+USER_INSIDE = 1000
+"""The number of the user inside, if Ralph runs as root."""
 _SOCKET_LIMIT = 200
 _CURE = {
     "kernel.unprivileged_userns_clone": ("0", "sudo sysctl kernel.unprivileged_userns_clone=1"),
@@ -143,7 +145,7 @@ class Sandbox:
             arguments += mount.arguments()
         if os.geteuid() == 0:
             # Nested sandboxes, such as codex's own, fail for a process that is root inside.
-            arguments += ["--uid", "1000", "--gid", "1000"]
+            arguments += ["--uid", str(USER_INSIDE), "--gid", str(USER_INSIDE)]
         if self.level == STRICT:
             arguments += ["--unshare-net"]
         arguments += ["--chdir", os.path.realpath(cwd), "--"]
@@ -175,31 +177,6 @@ def sort_parents_first(paths: Iterable[Path]) -> list[Path]:
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """An environment without what leads to the user's session: its buses, agents for keys, terminal multiplexers, displays."""
     return {name: value for name, value in environment.items() if name in _KEPT or not name.startswith(_UNSET)}
-
-
-def cache_environment(directory: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that make package managers keep their caches in a directory of the run."""
-    home = Path(environment.get("HOME") or Path.home())
-    theirs = Path(environment.get("XDG_CACHE_HOME") or home / ".cache")
-    flags = environment.get("GOFLAGS", "")
-    own = {
-        "XDG_CACHE_HOME": str(directory),
-        "npm_config_cache": str(directory / "npm"),
-        "PIP_CACHE_DIR": str(directory / "pip"),
-        "UV_CACHE_DIR": str(directory / "uv"),
-        "YARN_CACHE_FOLDER": str(directory / "yarn"),
-        "GOCACHE": str(directory / "go-build"),
-        "GOMODCACHE": str(directory / "go-mod"),
-        # Without this, go makes its module cache read-only, and the run could not be removed.
-        "GOFLAGS": flags if "-modcacherw" in flags else f"{flags} -modcacherw".strip(),
-        "CARGO_HOME": str(directory / "cargo"),
-        "GRADLE_USER_HOME": str(directory / "gradle"),
-    }
-    # Downloads that are only read, and too large to fetch again for every run.
-    for variable, name in (("PLAYWRIGHT_BROWSERS_PATH", "ms-playwright"), ("HF_HOME", "huggingface")):
-        if variable not in environment and (theirs / name).is_dir():
-            own[variable] = str(theirs / name)
-    return own
 
 
 def list_sockets() -> list[Path]:

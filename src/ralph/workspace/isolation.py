@@ -19,7 +19,8 @@ from ralph.git.import_commits import import_commits
 from ralph.git.private_repository import PrivateRepository, can_be_private
 from ralph.store.files import write_atomic
 from ralph.supervisor.client import JobRequest
-from ralph.supervisor.sandbox import TURN_FILE, Mount, Sandbox, cache_environment, hide, read_only, writable
+from ralph.supervisor.sandbox import TURN_FILE, USER_INSIDE, Mount, Sandbox, hide, read_only, writable
+from ralph.supervisor.tool_caches import cache_environment, fill_caches, write_user_file
 
 PRIVATE = "private"
 """The directory of a run for what its jobs see in the place of the user's own files."""
@@ -135,14 +136,25 @@ class Isolation:
 
     def _wrap(self, job: JobRequest, mounts: Iterable[Mount], cache: str, visible: Iterable[Path] = ()) -> JobRequest:
         caches = self._private(cache)
+        fill_caches(caches, job.env)
         environment = {**job.env, **cache_environment(caches, job.env)}
         shown = {os.path.realpath(path) for path in (*visible, *self.sandbox.visible)}
         hidden = tuple(path for path in self.sandbox.hidden if os.path.realpath(path) not in shown)
         sandbox = replace(self.sandbox, hidden=hidden, visible=(*self.sandbox.visible, self.root, self.top))
         runs = self.root / ".ralph" / "runs"
         close = [Mount("remount-ro", runs)] if runs.is_dir() else []
-        argv, environment = sandbox.wrap(job.argv, environment, job.cwd, [*mounts, writable(caches), *close])
+        listed = [*mounts, writable(caches), *self._mount_users(job.env), *close]
+        argv, environment = sandbox.wrap(job.argv, environment, job.cwd, listed)
         return replace(job, argv=argv, env=environment, sandboxed=argv != job.argv)
+
+    def _mount_users(self, environment: Mapping[str, str]) -> list[Mount]:
+        """A file of users for jobs whose user has another number inside than outside."""
+        if os.geteuid() != 0:
+            return []
+        users = self._private("etc") / "passwd"
+        if not users.exists():
+            write_user_file(users, environment, USER_INSIDE)
+        return [read_only(Path("/etc/passwd"), users)]
 
     def _project_mounts(self) -> list[Mount]:
         """The work tree, writable, and Ralph's own files in it and around it, read-only."""
