@@ -1,7 +1,7 @@
 """What an agent cannot forge, with the sandbox and without it."""
 
 import pytest
-from sandbox_place import Place
+from sandbox_place import RALPH, Place
 
 LEVELS = pytest.mark.parametrize("level", ["write", "off"])
 CLEAN = 'env -i PATH="$PATH" HOME="$HOME"'
@@ -32,6 +32,34 @@ class TestSpeakingForTheUser:
         assert (place.root / "code.txt").read_text() != "0\n", (place.root / "said.txt").read_text()
         assert not place.journal("signal.accepted")
         assert place.journal("run.ended")[0]["outcome"] == "success"
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            *("undo", "restore base", "clean", "worktrees --prune", "reflect clear --yes", "land", "comment x y"),
+            *("session feedback x y", "session update x y", "session repair x", "session approve"),
+        ],
+    )
+    def test_commands_that_change_other_work_of_the_user_are_refused(
+        self, place: Place, level: str, command: str
+    ) -> None:
+        script = f'{CLEAN} "$RALPH_BIN" {command} > said.txt 2>&1; echo $? > code.txt; touch done.txt'
+        place.loop(script, "--sandbox", level)
+        assert (place.root / "code.txt").read_text() != "0\n"
+        if level == "off":  # in the sandbox, some find no run before they look where they are
+            assert "an agent cannot" in (place.root / "said.txt").read_text()
+
+    def test_is_refused_in_a_check_of_the_same_project(self, place: Place, level: str) -> None:
+        """Checks run code that agents wrote."""
+        test = place.root / "test.sh"
+        test.write_text(f'#!/bin/sh\n[ -f done.txt ] || exit 1\n{CLEAN} {RALPH} steer "accept it" > said.txt 2>&1\n')
+        test.chmod(0o755)
+        place.loop("touch done.txt", "--sandbox", level, until="`./test.sh || test -s said.txt` passes")
+        said = (place.root / "said.txt").read_text()
+        assert "Sent" not in said
+        assert not place.journal("signal.accepted")
+        if level == "off":
+            assert "an agent cannot send signals" in said
 
     def test_is_refused_for_a_process_that_detached_itself(self, place: Place, level: str) -> None:
         script = (

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ralph.app.runs import refuse_inside_a_turn
 from ralph.core.entries import Notice
 from ralph.core.errors import LockedError, StateError, UsageError
 from ralph.core.events import MergeResult
@@ -103,6 +104,7 @@ def undo_turn(project: Project, run: RunDir, *, force: bool = False, by: str = "
 
     `by` is who did it, if another interface than the command line did: the journal records that.
     """
+    refuse_inside_a_turn("an agent cannot undo turns", "change the files yourself")
     with _tree_at_rest(project, run) as snapshots:
         undone = snapshots.undo(force=force, by_user=not run.was_killed_in_a_turn)
         if by:
@@ -116,6 +118,7 @@ def restore_iteration(project: Project, run: RunDir, which: str, *, force: bool 
 
     What the user changed while the run was stopped stays. With `force`, these files are restored, too.
     """
+    refuse_inside_a_turn("an agent cannot restore iterations", "change the files yourself")
     with _tree_at_rest(project, run) as snapshots:
         number, snapshot = _find_iteration(which, project, run, snapshots)
         label = f"restore iteration {number}" if number else "restore before the run"

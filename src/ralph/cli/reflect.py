@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ralph.app.runs import refuse_inside_a_turn
 from ralph.cli.console import agree, here, json_option, print_result, run_argument
 from ralph.core.codec import to_plain
 from ralph.core.errors import StateError, UsageError
@@ -93,6 +94,7 @@ def patterns(as_json: bool) -> int:
 @json_option
 def clear(yes: bool, as_json: bool) -> int:
     """Move all reflections and patterns to an archive that loops do not read. The index stays."""
+    refuse_inside_a_turn("an agent cannot archive what loops learned", "leave that to the user")
     project = here()
     if busy := next((run for run in project.runs() if run.alive), None):
         todo = f"wait for it, or `ralph abort {busy.id}` first"

@@ -207,6 +207,7 @@ def resume(session: str | None, guidance: str, **params: Any) -> int:
     )
 
 
+_NO_FEEDBACK = ("an agent cannot give feedback for the user", "put it into your answer instead")
 _START_ONLY = ("yes", "detached", "as_json")
 
 
@@ -242,6 +243,7 @@ def give_feedback(words: tuple[str, ...], source: Path | None, attach: tuple[Pat
     \b
     ralph session feedback "The totals are rounded wrongly" --attach app.log
     """
+    refuse_inside_a_turn(*_NO_FEEDBACK)
     found, text = choose_feedback_session(here(), words)
     if text and source:
         raise UsageError("the feedback is given twice: as text and with --from", todo="use only one of them")
@@ -279,6 +281,7 @@ def _refuse_without_editor(id: str) -> None:
 @json_option
 def update(session: str, requirement: str, as_json: bool) -> int:
     """Add a requirement to SESSION. Then `ralph session resume` plans again."""
+    refuse_inside_a_turn(*_NO_FEEDBACK)
     found = find_session(here(), session)
     wanted = " ".join(requirement.split())
     if not wanted:
@@ -336,6 +339,7 @@ def tree(session: str | None) -> int:
 @json_option
 def repair(session: str, as_json: bool) -> int:
     """Repair the documents of SESSION, and remove stray lines. Ralph keeps a copy of what it changes."""
+    refuse_inside_a_turn("an agent cannot repair sessions", "leave that to the user")
     found = find_session(here(), session)
     done = repair_session(found)
     return print_result(

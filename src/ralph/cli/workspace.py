@@ -32,6 +32,7 @@ def clean(
 
     A live run stays. A run that can be resumed stays, unless you name it or pass --stopped.
     """
+    refuse_inside_a_turn("an agent cannot remove runs", "leave that to the user")
     cleaned = clean_runs(here(), run, keep=keep, days=older_than, stopped=stopped, dry_run=dry_run)
     summary = f"{'Would remove' if dry_run else 'Removed'} {count(len(cleaned.removed), 'run')}"
     lines = [f"{summary}: {', '.join(cleaned.removed)}." if cleaned.removed else f"{summary}."]
@@ -47,6 +48,8 @@ def worktrees(prune: bool, as_json: bool) -> int:
 
     --prune never removes a worktree with unmerged commits or uncommitted files.
     """
+    if prune:
+        refuse_inside_a_turn("an agent cannot remove worktrees of runs", "leave that to the user")
     project = here()
     rows = list_worktrees(project, prune=prune)
     lines = [] if rows else [f"No worktrees of runs in {project.root}."]

@@ -6,7 +6,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from ralph.supervisor.sandbox import TURN_FILE
 
@@ -27,10 +28,23 @@ def become_subreaper() -> None:
 def find_surrounding_turn() -> str:
     """The turn that this process belongs to, whatever its environment says; empty if there is none.
 
-    Every process of a job is a descendant of its job keeper, which stands in the directory of the job.
+    A check counts if it is of the project in which this process stands: checks run code that agents wrote.
     """
     if TURN_FILE.exists():
         return str(TURN_FILE)
+    for place in _list_surrounding_jobs():
+        kind = place.parent.name
+        root = next((above.parent for above in place.parents if above.name == ".ralph"), None)
+        if kind == "turns" or (kind == "checks" and root is not None and Path.cwd().is_relative_to(root)):
+            return str(place)
+    return ""
+
+
+def _list_surrounding_jobs() -> Iterator[Path]:
+    """The directories of the jobs that this process belongs to.
+
+    Every process of a job is a descendant of its job keeper, which stands in the directory of the job.
+    """
     pid = os.getppid()
     while pid > 1:
         try:
@@ -39,10 +53,9 @@ def find_surrounding_turn() -> str:
             where = os.readlink(f"/proc/{pid}/cwd") if is_keeper else ""
             pid = parent_of(pid)
         except OSError:
-            return ""
-        if os.path.basename(os.path.dirname(where)) == "turns":
-            return where
-    return ""
+            return
+        if where:
+            yield Path(where)
 
 
 def parent_of(pid: int) -> int:
