@@ -104,3 +104,15 @@ def test_long_lines_wrap_at_words(project: Project) -> None:  # noqa: F811
     arguments = ["loop", "t", "--until", "`test -f done.txt` passes", "--scenario", project.scenario(text), "--yes"]
     _, seen = on_a_terminal(project, arguments, COLUMNS="80")
     assert all(f"word{number}" in seen for number in range(40)), "no word is cut"
+
+
+def test_status_fits_a_narrow_terminal(project: Project) -> None:  # noqa: F811
+    assert (
+        project.play(SUCCEEDS, until="`test -f done.txt` passes AND `test -n 'a rather long condition'` passes").code
+        == 0
+    )
+    code, seen = on_a_terminal(project, ["status"], COLUMNS="80")
+    assert code == 0, seen
+    lines = seen.replace("\r", "").splitlines()
+    assert max(map(len, lines)) <= 80, seen
+    assert "                    the task" in lines

@@ -1,5 +1,8 @@
 """`ralph status`: the runs of this project, those that need you first; or everything about one run."""
 
+import shutil
+import sys
+import textwrap
 import time
 from typing import Any
 
@@ -33,7 +36,7 @@ def status(run: str | None, everything: bool, as_json: bool) -> int:
         from ralph.view.json_form import to_json
 
         row = row_of(view)
-        lines = [_head(row), *(f"  {line}" for line in _details(row)), *view_lines(view)]
+        lines = [*_row_lines(row, indent="  ").splitlines(), *view_lines(view)]
         facts = {"runs": [_row_json(row)], "view": to_json(view)}
         return print_result(as_json, lines, command="status", root=str(project.root), **facts)
     runs = read_run_list(project)
@@ -75,19 +78,33 @@ def _list_lines(rows: list[RunRow]) -> list[str]:
     return lines
 
 
-def _row_lines(row: RunRow) -> str:
-    """A run in one line, and below it what the user should know or do."""
+def _row_lines(row: RunRow, indent: str = _INDENT) -> str:
+    """A run in one line, and below it what the user should know or do.
+
+    On a terminal that is too narrow for the line, the task has a line of its own. Commands are not cut, so that they can be
+    copied.
+    """
     if row.problem:
         return f"{row.id}  unreadable: {row.problem}"
-    return f"\n{_INDENT}".join([_head(row), *_details(row)])
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    facts, task = _facts(row), " ".join(row.task.split())[:50]
+    lines = [f"{facts}  {task}"]
+    if width and len(lines[0]) > width:
+        lines = [facts.rstrip(), f"{indent}{task}"]
+    for detail in _details(row):
+        parts = [detail]
+        if width and not detail.startswith("Next: "):
+            parts = textwrap.wrap(detail, max(20, width - len(indent)), break_long_words=False, break_on_hyphens=False)
+        lines += [f"{indent}{part}" for part in parts]
+    return "\n".join(lines)
 
 
-def _head(row: RunRow) -> str:
+def _facts(row: RunRow) -> str:
+    """The id, the state, the progress, the cost and the age of a run, in columns."""
     progress = row.workflow
     if progress == "loop":
         progress = f"{row.iteration}/{row.max_iterations or '∞'}"
-    task = " ".join(row.task.split())[:50]
-    return f"{row.id}  {row.state:<18} {progress:>7}  {_short_cost(row):>12}  {_age(row.at):<14}  {task}"
+    return f"{row.id}  {row.state:<18} {progress:>7}  {_short_cost(row):>12}  {_age(row.at):<14}"
 
 
 def _short_cost(row: RunRow) -> str:
