@@ -17,7 +17,7 @@ from ralph.app.run_options import (
     read_share,
 )
 from ralph.app.runs import stopped_run
-from ralph.app.start import cost_notices
+from ralph.app.start import agent_notices, cost_notices
 from ralph.app.trust import Consent, consent_to_resume, consent_to_start, refuse_without_consent
 from ralph.app.workflows import SESSIONS
 from ralph.core.codec import from_plain, read_json, to_json
@@ -150,6 +150,8 @@ def plan_next_iteration(project: Project, run: RunDir, options: ResumeOptions) -
     if options.names_agent:
         record = replace(record, agents=_reselect_agents(project, run, options))
     notices = tuple(cost_notices(project, record, limits))
+    if options.names_agent:
+        notices += tuple(agent_notices(record, limits))
     directory = record.directory
     rules = GuardRulesChanged(
         allowed=parse_allowed_rules(options.allow),

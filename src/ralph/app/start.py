@@ -236,6 +236,11 @@ def start_notices(project: Project, config: Config, record: RunRecord) -> Iterat
     known_roles = {*roles_of(record), *(role for roles in ROLES.values() for role in roles)}
     yield from settings_without_effect(config, record.workflow, tuple(sorted(known_roles)))
     yield from _instruction_notices(project, record)
+    yield from agent_notices(record, limits)
+
+
+def agent_notices(record: RunRecord, limits: Limits) -> Iterator[str]:
+    """What the agents of a run cannot do, although its options ask for it."""
     for label, spec in record.agents.by_label.items():
         if missing := registry.find_missing_program(spec):
             yield f"{missing.what}: {missing.todo}"

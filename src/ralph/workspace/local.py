@@ -386,7 +386,11 @@ class LocalTurns:
     def _describe_error(self, ended: JobExit, summary: OutputSummary, directory: Path) -> str:
         how = f"killed by signal {ended.signal}" if ended.signal else f"exit code {ended.code}"
         if ended.reason != "exit":
-            limits = {"idle": "it reached the limit of time without output", "wall": "it reached its time limit"}
+            limits = {
+                "idle": "it reached the limit of time without output",
+                "wall": "it reached its time limit",
+                "cut": "the run reached a limit",
+            }
             how = limits.get(ended.reason, ended.reason)
         elif ended.code == 0:
             how = "the agent stopped without saying that it had finished"

@@ -164,6 +164,7 @@ class Renderer:
 _ENDINGS = {
     TurnEnd.WALL: "was ended",
     TurnEnd.IDLE: "was ended",
+    TurnEnd.CUT: "was ended",
     TurnEnd.INTERRUPTED: "was interrupted",
     TurnEnd.STEERED: "was interrupted",
 }

@@ -250,7 +250,9 @@ class Loop:
         """After a turn, however it ended: what the tree is worth is for the checks to say."""
         result = event.result
         answer = result.answer or {}
-        action = str(answer.get("summary") or _last_line(result.text) or result.error or "no word from the agent")
+        # That the turn was cut short is the reason below, and not what it did.
+        error = result.error if result.end not in _CUT_SHORT else ""
+        action = str(answer.get("summary") or _last_line(result.text) or error or "no word from the agent")
         if result.warnings:
             action = f"{action} (warning: {'; '.join(result.warnings)[:300]})"
         change = event.change
