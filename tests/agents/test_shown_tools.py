@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ralph.agents.cline import ClineReader
 from ralph.agents.copilot import CopilotReader
 from ralph.agents.gemini import GeminiReader
 from ralph.agents.opencode import OpenCodeReader
@@ -67,6 +68,14 @@ def test_images_that_agents_report_in_their_own_way_are_named() -> None:
     state = {"status": "completed", "output": "Image read successfully", "attachments": attached}
     opencode = read(OpenCodeReader(), {"type": "tool_use", "part": {"tool": "read", "state": state}})
     assert [events[-1].text for events in (gemini, copilot, opencode)] == [IMAGE] * 3
+
+
+def test_what_a_failed_command_of_cline_printed_is_shown() -> None:
+    printed = "[Command exited with code 127]\n\n[stderr]\nbash: ralph: command not found\n"
+    result = {"query": "ralph emit", "result": printed, "error": "Command exited with code 127", "success": False}
+    event = {"type": "content_end", "contentType": "tool", "toolName": "run_commands", "output": [result]}
+    [shown] = read(ClineReader(), {"ts": "2026-11-17T14:21:47.913Z", "type": "agent_event", "event": event})
+    assert shown.is_error and "ralph: command not found" in shown.text
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,8 @@ class ClineReader(StreamReader):
                 error = next(filter(None, errors), "")
                 failed = bool(error) or any(result.get("success") is False for result in results)
                 text = "\n".join(result.content_text("result") for result in results) or event.content_text("output")
-                yield from self.finish_tool("", error or text, failed=failed)
+                # The error is only the exit code. What the command printed is in the result.
+                yield from self.finish_tool("", text or error, failed=failed)
             case "usage", _:
                 # The cost comes at the end, with the model: Cline has no prices for some providers.
                 yield from self.meter.add_total(event.count("totalInputTokens"), event.count("totalOutputTokens"))
