@@ -214,8 +214,28 @@ def agents() -> str:
     if by_acp:
         told = ([name, hears(can), proven(seen[name])] for name, can in by_acp.items())
         parts.append(table([["agent through ACP", HEARS, "tested with"], *told]))
+    parts.append(logged(seen))
     parts += [exceptions(name, proof) for name, proof in seen.items() if proof.failed or proof.cannot]
     return "\n\n".join(parts)
+
+
+LOGGED = {
+    "thoughts": "thoughts are in the log",
+    "tools": "tools are in the log",
+    "failed tools": "failed tools are marked in the log",
+    "images": "images are in the log",
+    "to-do lists": "todo lists are in the log",
+    "sub-agents": "sub agents are in the log",
+}
+"""What `ralph logs --tools` can show, each with the case that tests it."""
+
+
+def logged(seen):
+    """What the output of each agent contains, as it was seen with the real program."""
+    rows = [["`ralph logs --tools` shows", *LOGGED]]
+    for name, proof in sorted(seen.items()):
+        rows.append([f"`{name}`", *("yes" if case in proof.passed else "" for case in LOGGED.values())])
+    return table(rows)
 
 
 def hears(can):
