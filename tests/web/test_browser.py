@@ -1,5 +1,6 @@
 """The page in a real browser: what a user sees and does, from the first link to the answer of an agent."""
 
+import importlib.util
 import json
 import os
 import shlex
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 from test_actions import ASKS, LISTENS, SESSION_AGENT, WAITS
 from web_server import PASSPHRASE, Server, make_project, project_name, serving
+
+from ralph.store.runs import Project
 
 HOSTILE = "<img src=x onerror=window.hacked=1><script>window.hacked=1</script>\x1b[31m"
 CHROMIUM = os.environ.get("RALPH_CHROMIUM") or shutil.which("chromium") or ""
@@ -320,3 +323,31 @@ def test_land_takes_two_steps_and_the_passphrase(browser: Any, tmp_path: Path) -
         assert "base" in shown.stdout.splitlines()[1:]
         assert page.problems == []
         page.context.close()
+
+
+def test_a_run_with_a_hundred_thousand_journal_lines_opens_and_follows(browser: Any, tmp_path: Path) -> None:
+    root = make_project(tmp_path)
+    views = load_bench("views")
+    project = Project(root)
+    run = views.create_run(project, "261117-093000-k3x9", 7)
+    views.write_journal(run, 25_000, None)
+    with serving(root, tmp_path / "state") as server:
+        key = f"{run.id}@{project_name(root)}"
+        page = open_page(browser, server, f"/r/{key}/checks")
+        page.get_by_role("heading", name="task 7").wait_for()
+        page.locator(".cell").first.wait_for()
+        assert page.locator(".mx tbody tr").count() == 1
+        view = server.view(key)
+        assert (view["seq"], view["iteration"], len(view["turns"]) < 25_000) == (100_001, 25_000, True)
+        assert page.problems == []
+        page.context.close()
+
+
+def load_bench(name: str) -> Any:
+    """A module of the benchmarks, which knows how to write a long journal fast."""
+    path = Path(__file__).parents[2] / "bench" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"bench_{name}", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
