@@ -91,6 +91,8 @@ def test_task_that_the_user_cancels_by_hand_is_confirmed_in_words(project: Proje
     assert f"{last} was not done: you cancelled it" in done.out.rpartition("══")[0].rpartition("Session")[2]
     note = "Cancelled, by the user" if layout == "classic" else "cancelled by the user"
     assert f"- [C] {last} ({note})" in place.read_text()
+    view = project.ralph("status", session.name, "--json").json["view"]
+    assert {task["id"]: task["state"] for task in view["tasks"]}[last] == "cancelled"
     again = project.ralph("session", "resume")
     assert "because you marked it" not in again.out, "it is said once"
     assert project.ralph("session", "show", "--json").json["tasks_summary"]["cancelled"] == 1

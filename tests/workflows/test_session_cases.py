@@ -14,7 +14,7 @@ from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType, Stage
 from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
-from ralph.documents.session.metadata import State
+from ralph.documents.session.metadata import State, parse_metadata
 from ralph.documents.session.progress import Marker
 from ralph.documents.session.reports import compose_report
 from ralph.documents.session.values import render_timestamp as stamp
@@ -585,3 +585,14 @@ def test_session_that_others_began_gets_instructions() -> None:
     state = driver.rules.load(documents)
     written = driver.rules.accept(state, SignalAccepted(Signal("a", SignalType.STEER, "use httpx")), NOW).documents
     assert "max_cycles" in written[path]
+
+
+def test_metadata_count_the_tasks_as_progress_lists_them() -> None:
+    asked = {"status": "completed", "success_criteria_met": False}
+    failing = {f"execute_task_1_{attempt}": {"answer": asked} for attempt in (1, 2, 3)}
+    driver = Steady(session(), **failing).until(State.COMPLETE)
+    layout = driver.rules.layout
+    listed = driver.documents[layout.progress(1)]
+    assert "[F] task-1" in listed and "[x] task-2" in listed and "[ ] task-3" in listed
+    found = parse_metadata(driver.documents[layout.metadata], layout.metadata)
+    assert (found.total, found.completed, found.failed, found.pending) == (3, 1, 1, 1)
