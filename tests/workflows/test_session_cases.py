@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from test_session_rules import ID, NOW, PLAN, TASK, Driver, session
 
-from ralph.core.checks import Check
-from ralph.core.events import Do, DocumentEdited, RunEnded, SignalAccepted, Stop, TurnEnded
+from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
+from ralph.core.events import ChecksEnded, Do, DocumentEdited, RunEnded, SignalAccepted, Stop, TurnEnded
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType, Stage
@@ -596,3 +596,12 @@ def test_metadata_count_the_tasks_as_progress_lists_them() -> None:
     assert "[F] task-1" in listed and "[x] task-2" in listed and "[ ] task-3" in listed
     found = parse_metadata(driver.documents[layout.metadata], layout.metadata)
     assert (found.total, found.completed, found.failed, found.pending) == (3, 1, 1, 1)
+
+
+def test_checks_of_a_task_that_is_done_change_nothing() -> None:
+    driver = Steady(session()).until(State.SESSION_REVIEW)
+    assert driver.state.marker("task-1") is Marker.DONE
+    failed = Verdict((CheckResult("`check 1` passes", CheckStatus.FAILED, 0.1),))
+    driver.take(ChecksEnded("check:task-1-1", failed))
+    assert driver.state.marker("task-1") is Marker.DONE
+    assert not driver.state.flow.tasks
