@@ -313,3 +313,9 @@ def test_the_reason_of_a_retry_is_printed_once(project: Project) -> None:  # noq
     assert done.code == 0, done.said
     assert done.out.count("no luck") == 1, done.out
     assert re.search(r"^  next try at \d\d:\d\d:\d\d$", done.out, re.MULTILINE), done.out
+
+
+def test_resume_says_that_a_model_has_no_effect(project: Project) -> None:  # noqa: F811
+    assert project.work("true", "--max-iterations", "1").code == 3
+    again = project.ralph("resume", "--model", "opus", "--yes")
+    assert "has no option for the model: --model has no effect" in again.said
