@@ -25,6 +25,10 @@ _PARTS = {
     "what-is-here": PartSpec("What the directory holds, and what failed."),
     "what-to-do": PartSpec("What a resolver does, and does not.", Place.ANSWER),
 }
+_CHECKS = (
+    "These must pass on the result; the engine runs them itself. If one fails and this merge is not the cause, leave it, and"
+    " say so in your final message:"
+)
 _WHY = {
     MergeResult.CONFLICT: "The same lines were changed on both sides.",
     MergeResult.REVERTS: "As it was resolved, changes that others had merged would be lost. They must stay.",
@@ -161,7 +165,7 @@ def _resolver(one: Waiting, checks: tuple[Check, ...], template: str) -> TurnReq
         "details": "\n\n".join(
             filter(None, [f"{_FILES.get(last.end, 'The files')}:\n{files}" if files else "", outputs, last.notice])
         ),
-        "checks": f"These must pass on the result; the engine runs them itself:\n{commands}" if commands else "",
+        "checks": f"{_CHECKS}\n{commands}" if commands else "",
     }
     prompt = build_prompt(fill_parts("resolver", template, values, _PARTS))
     return TurnRequest(

@@ -261,8 +261,11 @@ def _describe_coordinator(settings: HatsSettings) -> str:
         rows.append(f"- {hat.id}: {job}Receives {receives}; publishes {publishes}.")
     lines = [
         "You are the coordinator: you get the events that no hat is set to receive. Do not do the work of a hat yourself.",
-        "Look at the event, the tasks and the documents. Then publish the event that gives the right hat its turn, with what it",
-        "needs. An event that no hat receives comes back to you. If your event asks a question, answer it in the payload.",
+        "Look at the event, the tasks and the documents. Then publish the event that gives the right hat its turn, with what",
+        "it needs. You may publish any event that a hat receives, unless it says otherwise below. An event that no hat",
+        "receives comes back to you. If a hat asks a question, answer it in the payload of an event that this hat receives.",
+        "Otherwise choose the hat after the last step that is finished. If you cannot tell, give the same hat another turn,",
+        "and say what is missing.",
         "The hats:",
         *rows,
     ]

@@ -99,7 +99,7 @@ def findings_text(verdict: Verdict, *, asks_user: bool = True) -> str:
     if others and verdict.failed:
         lines.append(
             "The checks do not pass yet. Even when they do, the user may have to allow these changes first. Undo each that the"
-            " task does not ask for. Keep the others, and say why in `summary`:"
+            " task does not ask for, by editing. Keep the others, and say why in `summary`:"
         )
         lines += [f"- {one.place} [{one.rule}] {one.sentence}" for one in others[:MAX_NAMES]]
     elif others:

@@ -33,8 +33,9 @@ _READS_COPY = (
 )
 _READS_TASK_TREE = f"This directory is the tree of the task. {_DISCARDS}"
 _READS_USERS_TREE = (
-    f"This directory is the user's own tree. Change and add no file outside `{OUTBOX}`. You may run builds and tests. If they"
-    " leave new files, remove those before you stop, unless git ignores them."
+    f"This directory is the user's own tree. Change and add no file outside `{OUTBOX}`. You may run builds and tests. Before you"
+    " stop, remove the new files that they left, unless git ignores them, each by its name. Never use `git clean`, `checkout`,"
+    " `restore`, `reset` or `stash`: they destroy changes of the user."
 )
 _FOREIGN_INBOX = (
     "SESSION_PATH is a copy of the session for this turn. The engine takes your own documents from there when you are done;"
