@@ -100,7 +100,7 @@ class TestSteering:
         [taken] = row["receipts"]
         assert (taken["means"], taken["turn"], taken["response"]) == ("hook", 1, "adjusted")
         told = project.ralph("signals").out
-        assert "STEER: Use httpx, not requests" in told and "by hook at" in told and "adjusted, httpx it is" in told
+        assert "STEER: Use httpx, not requests" in told and "via hook, at" in told and "adjusted, httpx it is" in told
         stem = Path(row["name"]).stem
         assert yaml(project.run / "signals" / "acks" / stem / "implementer.yaml")["response"] == "adjusted"
         handling = yaml(project.run / "signals" / "processed" / row["name"])["handling_metadata"]
@@ -185,7 +185,7 @@ class TestSteering:
         project.ralph("signal", "info", "the target is Azure")
         assert ended(engine) == 0
         out, _ = watch.communicate(timeout=120)
-        assert "INFO: the target is Azure" in out and "by hook" in out
+        assert "INFO: the target is Azure" in out and "via hook" in out
 
     def test_the_agent_can_ask_by_itself(self, project: Project) -> None:
         script = """touch started

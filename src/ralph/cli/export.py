@@ -21,8 +21,8 @@ from ralph.store.files import to_bytes, write_atomic
 def export(run: str | None, as_html: bool, output: str | None, force: bool, as_json: bool) -> int:
     """Write RUN as one page: evidence, findings, diff, timeline and cost. Default: the latest run.
 
-    The page needs no network, no script and no other file. It contains code, prompts' answers and the output of checks: read
-    it before you share it.
+    The page needs no network, no script and no other file. It contains code, what the agents answered, and the output
+    of checks: read it before you share it.
     """
     if not as_html:
         raise UsageError("there is no format", todo="add --html")

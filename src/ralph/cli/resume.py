@@ -47,7 +47,10 @@ guidance_option = click.option(
     "--allow-unpriced", is_flag=True, help="Continue even if Ralph cannot enforce --max-cost because a cost is unknown."
 )
 @click.option("--max-tokens", type=int, help="The maximum number of tokens, including those already used.")
-@click.option("--max-quota", help="The largest share of an agent's subscription that the run may use, for example 90%.")
+@click.option(
+    "--max-quota",
+    help="Stop using an agent when this share of its subscription is used, by anything, for example 90%.",
+)
 @click.option(
     "--allow",
     multiple=True,

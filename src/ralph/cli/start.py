@@ -81,8 +81,8 @@ _SETTINGS = (
     click.option("--max-tokens", type=int, help="The maximum number of tokens. Default: no limit."),
     click.option(
         "--max-quota",
-        help="The largest share of an agent's subscription that the run may use, for example 80%. Default: no limit. Works with"
-        " agents that report it: claude and codex.",
+        help="Stop using an agent when this share of its subscription is used, by this run or by anything else, for example"
+        " 80%. Default: no limit. Works with agents that report it: claude and codex.",
     ),
     click.option("--turn-timeout", type=float, help="The maximum duration of one turn, in minutes. Default: 60."),
     click.option(
@@ -252,6 +252,7 @@ def start_or_show(
     ask_consent(new.find_consent(), yes=params["yes"])
     with open_new_run(new) as (run, notices):
         if guidance:
+            # The message of a RESUME holds for the whole run and asks for no response.
             run.mailbox.post(Signal("", SignalType.RESUME, guidance))
         if params["detached"]:
             return detach(new.project, run, as_json=as_json, notices=notices, describe=describe)

@@ -14,6 +14,7 @@ from ralph.core.signals import ASKED_FOR, Signal, SignalType
 from ralph.core.text import count
 from ralph.documents.hats.definition import show_role
 from ralph.store.journal import moment
+from ralph.view.labels import describe_means
 
 _QUESTION_ID = re.compile(r"q[0-9]+")
 
@@ -191,7 +192,7 @@ def _signal_lines(row: SignalRow) -> list[str]:
 
 def _receipt_text(receipt: ReceiptRow) -> str:
     """Who received a signal, how, when, and what the agent made of it."""
-    text = f"{show_role(receipt.role)}, turn {receipt.turn}, by {receipt.means} at {clock_time(moment(receipt.at))}"
+    text = f"{show_role(receipt.role)}, turn {receipt.turn}, {describe_means(receipt.means)}, at {clock_time(moment(receipt.at))}"
     if receipt.response:
         text += f": {receipt.response}"
     if receipt.note:

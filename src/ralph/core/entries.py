@@ -43,7 +43,7 @@ class RunAdopted:
     reason: str
     """Why it is not known to be."""
     claimed: str
-    """Where what it claims is now: the directory beside the journal."""
+    """The directory beside the journal that holds the parts that Ralph does not trust."""
     goes_on: bool
     """Whether it continues from its journal; else it starts over on the files as they are."""
 
@@ -131,7 +131,7 @@ class SignalReceived:
 
 @dataclass(frozen=True)
 class SignalRefused:
-    """A file in the mailbox was set aside: it is no signal, or it came too late."""
+    """A file in the mailbox was set aside: it is no valid signal, it is for an unknown role, or it came too late."""
 
     name: str
     reason: str

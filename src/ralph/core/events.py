@@ -52,7 +52,7 @@ class Merge:
 
 @dataclass(frozen=True)
 class Promote:
-    """Documents should come onto the branch of the run, merged with those that are there by the rule for what was learned."""
+    """Approved knowledge should come onto the branch of the run, merged with its files (`documents/session/knowledge.py`)."""
 
     key: str
     worktree: str
@@ -119,7 +119,7 @@ class TurnEnded:
     """Whether it is an iteration, if it is the last turn for its work."""
     spent: Spent = field(default_factory=Spent)
     retry_at: float | None = None
-    """When the work will be tried again; only the engine is concerned with such a turn."""
+    """When another turn for this work may start: a retry, a repair or a continuation. None if none follows."""
     retry_reason: str = ""
     repair_follows: bool = field(default=False, metadata=former_name("repair"))
     """Whether the next try only asks for a better answer."""

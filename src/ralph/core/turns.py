@@ -31,7 +31,7 @@ class TurnEnd(StrEnum):
     CUT = "cut"
     """Ended because a limit of the run was reached."""
     STOPPED = "stopped"
-    """Ended because the user said so."""
+    """Ended because the run ended. Its work continues when the run is resumed."""
     UNAVAILABLE = "unavailable"
     """The agent program could not be started at all, is not signed in, or was given a setting that it refuses."""
     INTERRUPTED = "interrupted"
@@ -50,18 +50,18 @@ class TurnRequest:
     prompt: Prompt
     """The prompt, without the messages of the user."""
     is_iteration: bool = False
-    """Whether this turn is an iteration."""
+    """Whether it counts against the limit on iterations."""
     answer_schema: str = ""
     """The name of the schema that `result.json` must match; empty if the turn writes none."""
     answer_required: bool = False
     """Whether a turn without a valid `result.json` has failed."""
     failures: int = 0
-    """How often in a row this kind of work has failed. The choice of the agent depends on it."""
+    """For how many turns there was no progress. The choice of the agent depends on it."""
     task_attempt: int = 0
     """The attempt at its task; 0 if the work is not an attempt at a task."""
     task: str = ""
     worktree: str = ""
-    """The name of the worktree in which it runs, as `<task>/<attempt>`; empty for the run's own tree."""
+    """The worktree in which it runs, as `<task>/<attempt>`, or `look/<n>` if it only reads; empty for the run's own tree."""
     reads_only: bool = False
     """Whether its changes are discarded afterwards."""
     merges_run_branch: bool = False

@@ -284,7 +284,7 @@ def decide_outcome(returned: ReturnedTurn, situation: Situation) -> TurnOutcome:
         result = merge_repair(work.turn_to_repair.result, result)
     result = _drop_unasked_response(result, work)
 
-    # Did the user stop it? Then nothing is decided before the run is resumed.
+    # Did it end with the run? Then nothing is decided before the run is resumed.
     if result.end is TurnEnd.STOPPED:
         return TurnOutcome(NextStep.LATER, result)
 

@@ -1,9 +1,8 @@
 """The keeper of a run: a small process that outlives the engine and runs the run's jobs. A job is a turn or a check.
 
-It uses only the standard library, has one thread, and runs in its own session. Each job has its own job keeper, a fork of
-this process. Job keepers wait for jobs on `jobs.sock` and serve one after the other, so that a job needs neither a new
-Python process nor a fork. A connection to `keeper.sock` keeps the keeper alive. It exits when no engine is connected and
-no job is left.
+It uses only the standard library, has one thread, and runs in its own session. A job keeper is a fork of this process. It
+waits for jobs on `jobs.sock` and serves one after the other, so that most jobs need no new fork. A connection to
+`keeper.sock` keeps the keeper alive. It exits when no engine is connected and no job is left.
 """
 
 import contextlib

@@ -157,7 +157,7 @@ def run_emit(words: list[str]) -> int:
 WAVE_HELP = """\
 usage: ralph wave emit TOPIC --payloads PAYLOAD PAYLOAD ...
 
-  Publish one event for each payload, all or none, and print the id of the wave."""
+  Publish one event for each payload, all or none, and print the id that these events share."""
 
 
 def run_wave(words: list[str]) -> int:

@@ -147,6 +147,11 @@ def describe_view(view: RunView, now: float) -> dict[str, Any]:
     }
 
 
+def describe_means(means: str) -> str:
+    """How a turn received a message."""
+    return _MEANS.get(means, means)
+
+
 def describe_signal(signal: SignalView, now: float) -> list[tuple[str, str, str]]:
     """What became of a signal: symbol, color and sentence, one after the other."""
     if signal.state == "refused":
@@ -154,7 +159,7 @@ def describe_signal(signal: SignalView, now: float) -> list[tuple[str, str, str]
     acks = []
     for receipt in signal.receipts:
         after = f" after {_span(receipt.at - signal.at)}" if receipt.at >= signal.at > 0 else ""
-        how = _MEANS.get(receipt.means, receipt.means)
+        how = describe_means(receipt.means)
         acks.append(("pass", "pass", f"Received by turn {receipt.turn} ({show_role(receipt.role)}), {how}{after}"))
         if receipt.response:
             note = f": {receipt.note}" if receipt.note else ""

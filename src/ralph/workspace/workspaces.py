@@ -263,7 +263,7 @@ class Workspaces:
             self.records.write(OWN, replace(record, run_branch_at=position))
         if self.verifier.snapshots is None:
             return ""
-        return self.verifier.snapshots.take("what was done side by side").snapshot
+        return self.verifier.snapshots.take("what was done in parallel").snapshot
 
     def commit_own(self, message: str) -> None:
         """Commit what is in the run's own worktree, if it has one: new worktrees of tasks start from that.
@@ -295,7 +295,7 @@ class Workspaces:
     def _make_worktree(self, name: str) -> OpenWorktree:
         record = self.records.read(name)
         if record is None:
-            self.commit_own(f"ralph: before work side by side\n\n{self.record.task}")
+            self.commit_own(f"ralph: before parallel work\n\n{self.record.task}")
             start = merge.read_position(Git(self.root), self.record.branch)
             record = WorktreeRecord(f"ralph/{self.record.id}/{name}", start)
             self.records.write(name, record)
@@ -390,7 +390,7 @@ class Workspaces:
         self.worktree_setup.copy_files(worktree.tree)
 
     def _follow(self, worktree: OpenWorktree) -> None:
-        """Update a worktree whose turns only read to the tip of the run's branch."""
+        """Move a read-only worktree to the tip of the run's branch."""
         tip = merge.branch_tip(Git(self.root), self.record.branch)
         if Git(worktree.tree.path).resolve_commit() != tip:
             merge.reset_worktree(worktree.tree, tip)

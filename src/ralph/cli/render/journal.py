@@ -337,7 +337,7 @@ LINES: dict[type[Entry], Callable[[Renderer, Any], list[str]]] = {
     AgentsChanged: lambda run, entry: [f"{entry.label} does the turns from now on"],
     GuardRulesChanged: lambda run, entry: [
         *(f"the guard rule {rule} is off from now on: {reason}" for rule, reason in entry.allowed.items()),
-        *(f"judge files that match {glob} may change from now on" for glob in entry.may_change),
+        *(f"tests and settings of checks that match {glob} may change from now on" for glob in entry.may_change),
     ],
     LimitExtended: lambda run, entry: [f"limits extended: {entry.reason}"],
     TurnStarted: _turn_started,

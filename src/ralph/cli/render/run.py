@@ -6,6 +6,7 @@ from ralph.core.text import count
 from ralph.documents.hats.definition import show_role
 from ralph.view.attention import span
 from ralph.view.headline import describe_failure
+from ralph.view.labels import describe_means
 from ralph.view.model import CheckView, CommentView, RunView
 
 _MARKS = {CheckStatus.PASSED: "PASS", CheckStatus.FAILED: "FAIL"}
@@ -68,7 +69,7 @@ def _signal_line(view: RunView, number: int) -> str:
     effect = signal.reason or "done"
     if signal.receipts:
         first = signal.receipts[0]
-        effect = f"{show_role(first.role)}, turn {first.turn}, by {first.means}"
+        effect = f"{show_role(first.role)}, turn {first.turn}, {describe_means(first.means)}"
     elif signal.is_message and not signal.reason:
         effect = "no turn has received it yet"
     said = one_line(signal.message or signal.name)[:60]

@@ -441,7 +441,7 @@ def _reorder_for_gathering(context: HatsContext, state: HatsState) -> HatsState:
 
 
 def _skip_exhausted(context: HatsContext, state: HatsState) -> HatsState:
-    """Report a hat that has had all its turns once, and send its events to other hats."""
+    """Report once that a hat has used all its turns, and send its events to other hats."""
     while (hat := context.settings.hat(context.find_receiver(state, state.event))) and hat.max_activations is not None:
         if state.activations.get(hat.id, 0) < hat.max_activations:
             break

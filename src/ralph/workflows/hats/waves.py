@@ -26,7 +26,7 @@ ANSWERED, LISTED, _MAX_LISTED = 400, 120, 8
 
 
 def form_wave(context: HatsContext, state: HatsState, now: float) -> HatsState | None:
-    """The state with a wave of all events that wait for the next hat; None if there is one, or it takes one at a time."""
+    """The state with a wave of all events that wait for the next hat; None if only one waits, or the hat takes one at a time."""
     hat = context.settings.hat(context.find_receiver(state, state.event))
     if hat is None or hat.concurrency < 2:
         return None
