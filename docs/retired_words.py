@@ -52,6 +52,8 @@ NAMES = (
     Retired(r"^_?MOST_", "two words for a limit", "MAX_"),
     Retired(r"^(MergeQueue|Red|red_in|newly_red|is_red|LOOK|papers|rested)$", "metaphor or unclear", "a plain noun"),
     Retired(r"^(\w+_)?tries$", "two words for an attempt", "attempts"),
+    Retired(r"^(TurnOutcome|decide_outcome)$", "it is what follows a turn, not its outcome", "FollowUp"),
+    Retired(r"^(HatStep|refuse_claimed|unqueue_attempt|keep_snapshot|makes_tree|is_in)$", "misleading", "a plain name"),
 )
 
 PARTICIPLES = frozenset(

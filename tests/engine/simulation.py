@@ -24,10 +24,10 @@ from ralph.core.events import DocumentEdited, RunEnded, Stop
 from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import AgentEvent, Change, EventKind, FileStat, Turn, TurnEnd, TurnResult
+from ralph.engine.follow_up import AgentChain
 from ralph.engine.kernel import Kernel, StartOptions
 from ralph.engine.ledger import Ledger, find_records_to_replay
 from ralph.engine.ports import Ports
-from ralph.engine.turn_outcome import AgentChain
 from ralph.store import settings
 from ralph.store.documents import Documents
 from ralph.store.journal import read_records

@@ -13,7 +13,7 @@ from ralph.core.events import TurnEnded
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import Turn, TurnEnd
-from ralph.engine.turn_outcome import NEVER, AgentChain
+from ralph.engine.follow_up import NEVER, AgentChain
 
 # Written out: a test that imports what it checks cannot fail.
 LIMIT_WAIT = 300.0

@@ -15,7 +15,6 @@ from ralph.core.checks import CheckStatus
 from ralph.core.entries import LimitExtended, Notice, Record, RunStarted, SnapshotTaken
 from ralph.core.errors import StateError, UsageError
 from ralph.core.events import (
-    Changes,
     ChecksEnded,
     Decision,
     Do,
@@ -24,6 +23,7 @@ from ralph.core.events import (
     RunEnded,
     SignalAccepted,
     Stop,
+    Transition,
     TurnEnded,
     TurnStarted,
 )
@@ -157,7 +157,11 @@ class TestTheLoop:
         sim.onlooker.on_record = lambda record: live.append(replace(sim.kernel.ledger))  # type: ignore
         sim.run()
         rebuilt = sim.ledger()
-        assert (live[-1].spent, live[-1].turns, live[-1].work) == (rebuilt.spent, rebuilt.turns, rebuilt.work)
+        assert (live[-1].spent, live[-1].last_turn_number, live[-1].work) == (
+            rebuilt.spent,
+            rebuilt.last_turn_number,
+            rebuilt.work,
+        )
 
     def test_notices_are_journaled(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works)])
@@ -853,8 +857,8 @@ class TwoAtOnce:
             )
         )
 
-    def accept(self, state: frozenset[str], event: Event, now: float) -> Changes[frozenset[str]]:
-        return Changes(state - {event.key} if isinstance(event, TurnEnded) else state)
+    def accept(self, state: frozenset[str], event: Event, now: float) -> Transition[frozenset[str]]:
+        return Transition(state - {event.key} if isinstance(event, TurnEnded) else state)
 
 
 class TestTurnsSideBySide:

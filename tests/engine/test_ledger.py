@@ -21,9 +21,9 @@ from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import TurnEnd, TurnResult
+from ralph.engine.follow_up import AgentChain, PendingWork, unavailable_until
 from ralph.engine.ledger import Ledger, find_records_to_replay
 from ralph.engine.signals import SignalLog
-from ralph.engine.turn_outcome import AgentChain, PendingWork, unavailable_until
 
 STEER, INFO, PAUSE = SignalType.STEER, SignalType.INFO, SignalType.PAUSE
 
@@ -76,7 +76,7 @@ class TestMoney:
 
 class TestTurns:
     def test_the_highest_number_counts(self) -> None:
-        assert fold(started(3), started(2, "b")).turns == 3
+        assert fold(started(3), started(2, "b")).last_turn_number == 3
 
     def test_iterations_under_way_are_counted_except_one(self) -> None:
         ledger = fold(started(1, "a", is_iteration=True), started(2, "b", is_iteration=True), started(3, "c"))

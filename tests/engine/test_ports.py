@@ -22,7 +22,6 @@ from ralph.core.entries import (
 )
 from ralph.core.errors import SnapshotsLostError
 from ralph.core.events import (
-    Changes,
     Commit,
     Decision,
     Do,
@@ -34,6 +33,7 @@ from ralph.core.events import (
     Promote,
     RunEnded,
     Stop,
+    Transition,
     TurnEnded,
     TurnStarted,
     Work,
@@ -63,11 +63,11 @@ class Works:
             return Stop(Outcome.SUCCESS, "all of it ended")
         return Do(tuple(work for work in self.works if work.key in state))
 
-    def accept(self, state: frozenset[str], event: Event, now: float) -> Changes[frozenset[str]]:
+    def accept(self, state: frozenset[str], event: Event, now: float) -> Transition[frozenset[str]]:
         if isinstance(event, TurnEnded | MergeEnded | WorkCommitted):
             self.ended.append(event)
-            return Changes(state - {event.key})
-        return Changes(state)
+            return Transition(state - {event.key})
+        return Transition(state)
 
 
 def turn(key: str = "a", **more: Any) -> TurnRequest:
@@ -291,8 +291,8 @@ class Slots:
     taken: list[tuple[str, str, bool, bool]] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
 
-    def take(self, key: str, agent: str, *, anyway: bool, makes_tree: bool) -> bool:
-        self.taken.append((key, agent, anyway, makes_tree))
+    def take(self, key: str, agent: str, *, is_running: bool, needs_worktree: bool) -> bool:
+        self.taken.append((key, agent, is_running, needs_worktree))
         return True
 
     def release(self, key: str) -> None:
@@ -301,7 +301,7 @@ class Slots:
 
 class TestSlots:
     @pytest.mark.parametrize(
-        ("request_", "makes_tree"),
+        ("request_", "needs_worktree"),
         [
             (turn(), False),
             (turn(worktree="task-1/1"), True),
@@ -310,12 +310,12 @@ class TestSlots:
         ],
     )
     def test_only_a_turn_that_writes_in_a_workspace_makes_a_tree(
-        self, tmp_path: Path, request_: TurnRequest, makes_tree: bool
+        self, tmp_path: Path, request_: TurnRequest, needs_worktree: bool
     ) -> None:
         sim = Simulation(tmp_path, [Play()], workflow=Works((request_,)))
         sim.slots = Slots()
         sim.run()
-        assert sim.slots.taken == [("a", "simulated", False, makes_tree)]
+        assert sim.slots.taken == [("a", "simulated", False, needs_worktree)]
         assert sim.slots.released == ["a"]
 
     def test_an_adopted_turn_takes_its_slot_anyway(self, tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ class TestSlots:
         with pytest.raises(PowerCut):
             sim.run()
         sim.run()
-        assert [anyway for _, _, anyway, _ in sim.slots.taken] == [False, True]
+        assert [is_running for _, _, is_running, _ in sim.slots.taken] == [False, True]
 
 
 class Full(Slots):
@@ -333,8 +333,8 @@ class Full(Slots):
 
     is_full: bool = True
 
-    def take(self, key: str, agent: str, *, anyway: bool, makes_tree: bool) -> bool:
-        super().take(key, agent, anyway=anyway, makes_tree=makes_tree)
+    def take(self, key: str, agent: str, *, is_running: bool, needs_worktree: bool) -> bool:
+        super().take(key, agent, is_running=is_running, needs_worktree=needs_worktree)
         return not self.is_full
 
 
@@ -545,9 +545,9 @@ def test_work_that_could_not_start_is_asked_for_again(tmp_path: Path) -> None:
     sim.workflow.decide = lambda state, now: asked.append(now - EPOCH) or decide(state, now)
     first_slot = sim.slots.take
 
-    def take_one(key: str, agent: str, *, anyway: bool, makes_tree: bool) -> bool:
+    def take_one(key: str, agent: str, *, is_running: bool, needs_worktree: bool) -> bool:
         is_free = key == "a" or sim.clock.now() - EPOCH > 5.0
-        return bool(is_free and first_slot(key, agent, anyway=anyway, makes_tree=makes_tree))
+        return bool(is_free and first_slot(key, agent, is_running=is_running, needs_worktree=needs_worktree))
 
     sim.slots.take = take_one
     assert sim.run().outcome is Outcome.SUCCESS

@@ -53,7 +53,7 @@ class Post:
         self.delivery = SignalDelivery(
             ports=SimpleNamespace(mailbox=self.mailbox, turns=None),  # type: ignore[arg-type]
             ledger=self.ledger,
-            jobs=SimpleNamespace(running=[]),  # type: ignore[arg-type]
+            jobs=SimpleNamespace(running_turns=[]),  # type: ignore[arg-type]
             template="{{messages}}",
             record_event=self.apply,
             journal=self.apply,

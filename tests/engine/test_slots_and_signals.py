@@ -34,8 +34,8 @@ class OneSlot:
     held: list[str] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
 
-    def take(self, key: str, agent: str, *, anyway: bool, makes_tree: bool) -> bool:
-        if self.held and not anyway:
+    def take(self, key: str, agent: str, *, is_running: bool, needs_worktree: bool) -> bool:
+        if self.held and not is_running:
             return False
         self.held.append(key)
         self.log.append(f"{agent} takes it for {key}")

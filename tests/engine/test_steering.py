@@ -9,7 +9,7 @@ import pytest
 from simulation import EPOCH, Play, PowerCut, Simulation, works
 
 from ralph.core.entries import Notice, SignalReceived, SignalRefused
-from ralph.core.events import Changes, Decision, Do, Event, RunEnded, SignalAccepted, Stop, TurnEnded, TurnStarted
+from ralph.core.events import Decision, Do, Event, RunEnded, SignalAccepted, Stop, Transition, TurnEnded, TurnStarted
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.prompt import Prompt
@@ -356,15 +356,15 @@ class Gate:
             return Stop(Outcome.AWAITING_APPROVAL, "approve it", Stage(1, frozenset((SignalType.APPROVE,))))
         return Stop(Outcome.SUCCESS, "done", Stage(1))
 
-    def accept(self, state: tuple[int, bool], event: Event, now: float) -> Changes[tuple[int, bool]]:
+    def accept(self, state: tuple[int, bool], event: Event, now: float) -> Transition[tuple[int, bool]]:
         done, approved = state
         match event:
             case TurnEnded():
-                return Changes((done + 1, approved))
+                return Transition((done + 1, approved))
             case SignalAccepted(signal=signal) if signal.type is SignalType.APPROVE:
-                return Changes((done, True))
+                return Transition((done, True))
             case _:
-                return Changes(state)
+                return Transition(state)
 
 
 class TestStates:

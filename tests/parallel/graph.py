@@ -8,7 +8,7 @@ from typing import Any
 
 from ralph.core.checks import Check
 from ralph.core.codec import from_plain, to_plain
-from ralph.core.events import Changes, ChecksEnded, Decision, Do, Event, RunChecks, Stop, TurnEnded, Work
+from ralph.core.events import ChecksEnded, Decision, Do, Event, RunChecks, Stop, Transition, TurnEnded, Work
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.prompt import Prompt
@@ -74,7 +74,7 @@ class Graph:
         left = [name for name in state.tasks if name not in done]
         return Stop(Outcome.FAILED, f"not done: {left}") if left else Stop(Outcome.SUCCESS, "all is merged")
 
-    def accept(self, state: State, event: Event, now: float) -> Changes[State]:
+    def accept(self, state: State, event: Event, now: float) -> Transition[State]:
         queue, settled = state.queue.accept(event)
         after = replace(state, queue=queue)
         if settled:
@@ -92,9 +92,9 @@ class Graph:
             else:
                 after = _again(after, name)
         if after == state:
-            return Changes(state)
+            return Transition(state)
         tasks = json.dumps(to_plain(replace(after, queue=Queue()))) + "\n"
-        return Changes(after, {self.path: tasks, self.queue_path: queue_json(after.queue)})
+        return Transition(after, {self.path: tasks, self.queue_path: queue_json(after.queue)})
 
 
 def _again(state: State, name: str) -> State:

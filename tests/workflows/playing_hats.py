@@ -117,11 +117,11 @@ class Stage:
 
     def tell(self, event: Event) -> None:
         """Accept an event; an engine that starts anew from the documents knows the same."""
-        changes = self.rules.accept(self.state, event, self.now)
-        self.state = changes.state
-        self.notices += changes.notices
-        self.documents.update(changes.documents)
-        self.log += "".join(changes.side_files.lines.values())
+        transition = self.rules.accept(self.state, event, self.now)
+        self.state = transition.state
+        self.notices += transition.notices
+        self.documents.update(transition.documents)
+        self.log += "".join(transition.side_files.lines.values())
         if isinstance(event, TurnEnded | MergeEnded) and self.state.phase is not HatsPhase.DONE:
             again = self.rules.load({**self.documents, **self.state.texts})
             assert again == self.state, "a restart forgets or invents something"

@@ -121,11 +121,11 @@ class Driver:
     def take(self, event: Event) -> None:
         self.now += 1
         before = self.state
-        changes = self.rules.accept(before, event, self.now)
-        assert changes.state == self.rules.accept(before, event, self.now).state
-        self.documents.update(changes.documents)
-        self.changed_tasks += [(one.task, one.state) for one in changes.tasks]
-        self.state = changes.state
+        transition = self.rules.accept(before, event, self.now)
+        assert transition.state == self.rules.accept(before, event, self.now).state
+        self.documents.update(transition.documents)
+        self.changed_tasks += [(one.task, one.state) for one in transition.tasks]
+        self.state = transition.state
         self.see(before)
         if self.kill and self.chance.random() < 0.3:
             self.die()
@@ -453,14 +453,14 @@ def test_what_others_write_into_the_documents_of_the_engine_is_put_back() -> Non
     workflow, state = told({"plan.md": PLAN, "tasks.md": entry(1), "progress.md": "- [ ] task-1 (Not Started)\n"})
     for name in ("progress.md", "tasks.md", "plan.md"):
         path = f"{HOME}/{name}"
-        changes = workflow.accept(state, DocumentEdited(path, "- [x] task-1\n"), NOW)
-        assert changes.documents == {path: state.texts[path]}
-        assert changes.state.texts == state.texts
+        transition = workflow.accept(state, DocumentEdited(path, "- [x] task-1\n"), NOW)
+        assert transition.documents == {path: state.texts[path]}
+        assert transition.state.texts == state.texts
     forged = f"{HOME}/progress.review1.md"
-    changes = workflow.accept(state, DocumentEdited(forged, "## Overall Assessment\nComplete\n"), NOW)
-    assert forged not in changes.state.texts and changes.documents == {forged: ""}
-    assert not reviews(workflow.load({**state.texts, **changes.documents})), "nor does it count after a restart"
-    assert workflow.accept(changes.state, DocumentEdited(forged, ""), NOW).documents == {}
+    transition = workflow.accept(state, DocumentEdited(forged, "## Overall Assessment\nComplete\n"), NOW)
+    assert forged not in transition.state.texts and transition.documents == {forged: ""}
+    assert not reviews(workflow.load({**state.texts, **transition.documents})), "nor does it count after a restart"
+    assert workflow.accept(transition.state, DocumentEdited(forged, ""), NOW).documents == {}
 
 
 @pytest.mark.parametrize(

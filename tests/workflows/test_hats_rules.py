@@ -328,10 +328,10 @@ class TestIntake:
     def test_events_that_no_hat_receives_are_reported_to_the_user(self) -> None:
         world = stage(topics={"tasks.ready": Topic(requires=("task_id",))})
         told = lines(("tasks.ready", "no id"), ("LOOP_COMPLETE", ""), ("tasks.ready", "task_id: 7"))
-        changes = world.rules.accept(world.state, DocumentEdited(world.rules.user_events_path, told), world.now)
-        assert [event.payload for event in changes.state.queue[1:]] == ["task_id: 7"]
-        assert changes.notices[0] == "event refused: `tasks.ready` lacks task_id in its payload"
-        assert "`LOOP_COMPLETE`" in changes.notices[1]
+        transition = world.rules.accept(world.state, DocumentEdited(world.rules.user_events_path, told), world.now)
+        assert [event.payload for event in transition.state.queue[1:]] == ["task_id: 7"]
+        assert transition.notices[0] == "event refused: `tasks.ready` lacks task_id in its payload"
+        assert "`LOOP_COMPLETE`" in transition.notices[1]
 
     def test_a_flood_of_events_is_cut(self) -> None:
         taken = read_events(CODE_ASSIST, "planner", lines(*(("tasks.ready", n) for n in range(80))), "")

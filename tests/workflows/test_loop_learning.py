@@ -98,11 +98,11 @@ class Run:
         self.roles: list[str] = []
 
     def take(self, event: Any) -> None:
-        changes = self.rules.accept(self.state, event, NOW)
-        self.state = changes.state
-        self.documents.update(changes.documents)
-        self.copies.update(changes.side_files.copies)
-        self.log += changes.side_files.lines.values()
+        transition = self.rules.accept(self.state, event, NOW)
+        self.state = transition.state
+        self.documents.update(transition.documents)
+        self.copies.update(transition.side_files.copies)
+        self.log += transition.side_files.lines.values()
 
     def turn(self, changed: tuple[FileStat, ...] = (), **answer: str) -> None:
         request = only(self.rules.decide(self.state, NOW))

@@ -121,11 +121,11 @@ class TestEveryPhaseWithEveryEvent:
 
     def test_what_is_written_is_what_is_meant(self, state: LoopState) -> None:
         for name, event in EVENTS.items():
-            changes = LOOP.accept(state, event, NOW)
-            if LOOP.state_path in changes.documents:
-                read = read_state(changes.documents[LOOP.state_path], "state.json", SETTINGS)
-                assert read == changes.state, name
-            for path, text in {**changes.documents, **changes.side_files.copies}.items():
+            transition = LOOP.accept(state, event, NOW)
+            if LOOP.state_path in transition.documents:
+                read = read_state(transition.documents[LOOP.state_path], "state.json", SETTINGS)
+                assert read == transition.state, name
+            for path, text in {**transition.documents, **transition.side_files.copies}.items():
                 assert path.startswith(f"{HOME}/"), name
                 assert text.endswith("\n"), name
 
@@ -145,8 +145,8 @@ class TestEveryPhaseWithEveryEvent:
         }
         assert len({type(event) for event in others.values()}) == 2
         for name, event in others.items():
-            changes = LOOP.accept(state, event, NOW)
-            assert (changes.state, dict(changes.documents)) == (state, {}), name
+            transition = LOOP.accept(state, event, NOW)
+            assert (transition.state, dict(transition.documents)) == (state, {}), name
 
     def test_the_same_event_has_the_same_consequences(self, state: LoopState) -> None:
         for name, event in EVENTS.items():
@@ -233,10 +233,10 @@ class TestTheCycle:
 
     @pytest.mark.parametrize("outcome", Outcome)
     def test_a_run_that_can_continue_keeps_its_phase(self, outcome: Outcome) -> None:
-        changes = LOOP.accept(STATES["act"], ended(outcome), NOW)
-        assert changes.state.phase is (Phase.ACT if outcome.resumable else Phase.DONE)
-        assert changes.state.outcome is outcome
-        (report,) = [text for path, text in changes.documents.items() if "completion-" in path]
+        transition = LOOP.accept(STATES["act"], ended(outcome), NOW)
+        assert transition.state.phase is (Phase.ACT if outcome.resumable else Phase.DONE)
+        assert transition.state.outcome is outcome
+        (report,) = [text for path, text in transition.documents.items() if "completion-" in path]
         assert str(outcome) in report
 
     @settings(deadline=None, max_examples=60)
@@ -293,8 +293,8 @@ class TestLoading:
         assert (written["mine"], written["zzz"]) == ({"a": [1]}, None)
 
     def test_the_seed_fields_are_there_for_tools_of_others(self) -> None:
-        changes = LOOP.accept(STATES["verify"], checks(FAILED), NOW)
-        copy = json.loads({**changes.documents, **changes.side_files.copies}[f"{HOME}/current-loop.json"])
+        transition = LOOP.accept(STATES["verify"], checks(FAILED), NOW)
+        copy = json.loads({**transition.documents, **transition.side_files.copies}[f"{HOME}/current-loop.json"])
         assert {name: copy[name] for name in ("active", "task", "maxIterations", "currentIteration")} == {
             "active": True,
             "task": "fix it",

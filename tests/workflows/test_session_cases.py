@@ -351,20 +351,20 @@ def test_documents_of_the_engine_are_put_back_and_said() -> None:
     layout = driver.rules.layout
     for path in (layout.progress(1), layout.metadata, layout.task(1, "task-1")):
         before = driver.documents[path]
-        changes = driver.rules.accept(driver.state, DocumentEdited(path, "# mine now\n"), driver.now)
-        driver.state = changes.state
-        assert changes.notices and path in changes.notices[0]
+        transition = driver.rules.accept(driver.state, DocumentEdited(path, "# mine now\n"), driver.now)
+        driver.state = transition.state
+        assert transition.notices and path in transition.notices[0]
         if path != layout.metadata:
-            assert changes.documents[path] == before
+            assert transition.documents[path] == before
     driver.until(State.COMPLETE)
 
 
 def test_instructions_that_cannot_be_read_are_said_and_the_old_ones_hold() -> None:
     driver = Steady(session()).until(State.EXECUTING_BATCH)
     bad = "---\nconcurrency: {max_parallel_executors: many}\n---\n"
-    changes = driver.rules.accept(driver.state, DocumentEdited(driver.rules.layout.instructions, bad), driver.now)
-    assert changes.state.guardrails == driver.state.guardrails
-    assert "max_parallel_executors" in changes.notices[0]
+    transition = driver.rules.accept(driver.state, DocumentEdited(driver.rules.layout.instructions, bad), driver.now)
+    assert transition.state.guardrails == driver.state.guardrails
+    assert "max_parallel_executors" in transition.notices[0]
 
 
 def loaded(driver: Driver, **texts: str) -> SessionState:

@@ -281,7 +281,7 @@ class TestPlanSnapshots:
         }
         failing(driver, "task-2")
         driver.until(State.COMPLETE)
-        assert driver.documents[layout.snapshot(1)] == first == PLAN
+        assert driver.documents[layout.plan_copy(1)] == first == PLAN
         assert driver.documents[layout.plan(2)] == second
         assert driver.documents[layout.delta(2)] == "# D\n"
 
@@ -290,7 +290,7 @@ class TestPlanSnapshots:
         failing(driver, "task-2")
         driver.until(State.COMPLETE)
         feedback(driver, 2)
-        path = driver.rules.layout.snapshot(1)
+        path = driver.rules.layout.plan_copy(1)
         del driver.documents[path]
         driver.state = driver.rules.load(driver.documents)
         second = PLAN.replace("Do it", "Do less")
@@ -303,7 +303,7 @@ class TestPlanSnapshots:
         failing(driver, "task-2")
         driver.until(State.COMPLETE)
         feedback(driver, 2)
-        path = driver.rules.layout.snapshot(1)
+        path = driver.rules.layout.plan_copy(1)
         driver.documents[path] = "# As it was\n"
         driver.state = driver.rules.load(driver.documents)
         driver.says = {}
@@ -328,7 +328,7 @@ class TestPlanSnapshots:
             driver.take(DocumentEdited(path, driver.documents[path]))
         driver.run()
         layout = driver.rules.layout
-        assert [driver.documents[layout.snapshot(n)] for n in (1, 2)] == plans
+        assert [driver.documents[layout.plan_copy(n)] for n in (1, 2)] == plans
         assert len({*plans, driver.documents[f"{HOME}/plan.md"]}) == 3
 
 

@@ -169,16 +169,16 @@ class Play:
     def take(self, event: Event) -> None:
         self.now += 60
         before = self.state.flow
-        changes = self.rules.accept(self.state, event, self.now)
-        self.state = changes.state
+        transition = self.rules.accept(self.state, event, self.now)
+        self.state = transition.state
         self.told += describe_flow(before, self.state.flow)
-        for path in sorted(changes.documents):
+        for path in sorted(transition.documents):
             if path.startswith(HOME):
                 self.told.append(f"  writes {path.removeprefix(HOME)}")
-                self.told += self.new_lines(path, changes.documents[path])
-        self.told += [f"  notice: {notice}" for notice in changes.notices]
-        self.changed += changes.tasks
-        self.documents.update(changes.documents)
+                self.told += self.new_lines(path, transition.documents[path])
+        self.told += [f"  notice: {notice}" for notice in transition.notices]
+        self.changed += transition.tasks
+        self.documents.update(transition.documents)
 
     def new_lines(self, path: str, text: str) -> list[str]:
         if not path.endswith("progress.md"):

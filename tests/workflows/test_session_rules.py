@@ -147,11 +147,11 @@ class Driver:
     def take(self, event: Event) -> None:
         self.now += 1
         before = self.state
-        changes = self.rules.accept(before, event, self.now)
+        transition = self.rules.accept(before, event, self.now)
         again = self.rules.accept(before, event, self.now)
-        assert changes == again, "the same event has the same consequences"
-        self.documents.update(changes.documents)
-        self.state = changes.state
+        assert transition == again, "the same event has the same consequences"
+        self.documents.update(transition.documents)
+        self.state = transition.state
         self.see(before)
         if self.kill and self.chance.random() < 0.2:
             loaded = self.rules.load(self.documents)
@@ -318,6 +318,6 @@ def test_feedback_begins_another_iteration_with_planning(seed: int) -> None:
         "plan-update",
         "plan-rebreakdown",
     ]
-    assert driver.rules.layout.snapshot(1) in driver.documents
+    assert driver.rules.layout.plan_copy(1) in driver.documents
     driver.take(DocumentEdited(path, driver.documents[path]))
     assert driver.state.metadata.iteration == 2, "the same feedback counts once"

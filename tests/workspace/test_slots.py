@@ -77,7 +77,7 @@ def test_a_run_an_agent_and_the_machine_have_their_limits(run: Callable[..., Slo
     assert [a.take(f"k{number}", "x") for number in range(3)] == [True, True, False]
     assert a.why_full == "2 of 2 turns of this run are running"
     assert a.take("k1", "x"), "asked again, it has the one it has"
-    assert a.take("k9", "x", anyway=True), "what runs already has its own"
+    assert a.take("k9", "x", is_running=True), "what runs already has its own"
     b = run("b", claude=1)
     assert b.take("k1", "claude (opus)")
     assert not b.take("k2", "claude (opus)")
@@ -95,7 +95,7 @@ def test_a_run_an_agent_and_the_machine_have_their_limits(run: Callable[..., Slo
 def test_room_is_asked_for_last_and_blocks_no_other_run(run: Callable[..., Slots]) -> None:
     a, b = run("a"), run("b")
     a.room = lambda: "the disk is full"
-    assert not a.take("1", "x", makes_tree=True)
+    assert not a.take("1", "x", needs_worktree=True)
     assert a.why_full == "the disk is full"
     assert [b.take(str(number), "x") for number in range(5)] == [True] * 4 + [False]
 
@@ -106,7 +106,7 @@ def test_a_free_slot_goes_to_the_run_with_the_fewest_then_to_the_longest_waiting
     assert not b.take("1", "x")
     assert not c.take("1", "x")
     a.release("0")
-    assert not a.take("4", "x", makes_tree=True), "it has three, and others have none"
+    assert not a.take("4", "x", needs_worktree=True), "it has three, and others have none"
     assert a.why_full == "run b has waited longer and uses fewer slots"
     assert not c.take("1", "x")
     assert c.why_full == "run b has waited longer and uses fewer slots"

@@ -25,10 +25,10 @@ from ralph.core.limits import Limits
 from ralph.core.redaction import secrets_in
 from ralph.documents import run_record
 from ralph.documents.run_record import AgentSelection, RunRecord
+from ralph.engine.follow_up import AgentChain
 from ralph.engine.kernel import Kernel, StartOptions
 from ralph.engine.ledger import Ledger, find_records_to_replay
 from ralph.engine.ports import Observer, Ports
-from ralph.engine.turn_outcome import AgentChain
 from ralph.git import worktree
 from ralph.git.command import exclude_paths, find_repository, list_own_paths
 from ralph.git.commits import Committer

@@ -31,7 +31,7 @@ async def land_run(project: Project, run: RunDir, by: str = "") -> tuple[Landed,
 
     If that branch has moved, both are merged in a scratch worktree, and the checks must pass on the merged tree.
     """
-    run.refuse_claimed()
+    run.refuse_untrusted()
     record, outcome = run.record(), run.outcome()
     onto, name = current_branch(project.root), record.branch
     if not name:
@@ -173,8 +173,8 @@ def _rows(project: Project, run: RunDir) -> Iterator[QueueRow]:
         yield QueueRow(run.id, workspace, state, _describe_merge(before) if before else "")
     for workspace, merged in merges.last.items():
         if workspace not in waiting:
-            state = "merged" if merged.is_in else "failed"
-            yield QueueRow(run.id, workspace, state, _describe_merge(merged), done=merged.is_in)
+            state = "merged" if merged.is_merged else "failed"
+            yield QueueRow(run.id, workspace, state, _describe_merge(merged), done=merged.is_merged)
     if landed := merges.landed:
         done = landed.moved or contains(Git(project.root), "HEAD", landed.commit)
         state = "landed" if done else "to land"
@@ -192,7 +192,7 @@ def _waiting_workspaces(project: Project, run: RunDir) -> dict[str, bool]:
 
 
 def _describe_merge(merged: MergeEnded) -> str:
-    if merged.is_in:
+    if merged.is_merged:
         return f"as {merged.commit[:10]}"
     why = ", ".join(merged.files[:3])
     if not why and merged.verdict:

@@ -144,7 +144,7 @@ def plan_resume(project: Project, run: RunDir, options: ResumeOptions) -> Resump
 
 def plan_next_iteration(project: Project, run: RunDir, options: ResumeOptions) -> Resumption:
     """The same for a session, which continues after its end if the user gave feedback."""
-    run.refuse_claimed()
+    run.refuse_untrusted()
     limits = _limits(run, options)
     record = run.record()
     if options.names_agent:

@@ -65,7 +65,7 @@ async def run_engine(
     """
     refuse_links(project.root)
     record = run.record()
-    run.refuse_claimed()
+    run.refuse_untrusted()
     register_project(project.root)
     notifier, notifier_warning = notifier_for(project, run, record)
     with contextlib.ExitStack() as cleanup:
@@ -191,7 +191,7 @@ async def _run_with_os_signals(kernel: Kernel[Any]) -> Stop:
 
 def abort_on_disk(project: Project, run: RunDir, observer: Observer, message: str) -> Outcome:
     """End a run that has no engine: its turn, if one still runs, and its documents, by the same rules."""
-    run.refuse_claimed()
+    run.refuse_untrusted()
     run.mailbox.post(Signal("", SignalType.ABORT, message))
     return asyncio.run(run_engine(project, run, observer)).outcome
 

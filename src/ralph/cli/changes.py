@@ -19,7 +19,7 @@ from ralph.app.changes import (
 )
 from ralph.app.runs import latest_run, refuse_inside_a_turn
 from ralph.app.steer import end_run, find_run_to_abort, is_over
-from ralph.cli.console import agree, here, json_option, print_result, run_argument
+from ralph.cli.console import agree, json_option, open_project, print_result, run_argument
 from ralph.core.errors import UsageError
 from ralph.core.text import count
 from ralph.store.runs import RunDir
@@ -38,7 +38,7 @@ _force_option = click.option(
 @json_option
 def diff(run: str | None, turn: int | None, stat: bool, as_json: bool) -> int:
     """Show what RUN changed, or what one TURN of it changed. Default: the latest run."""
-    project = here()
+    project = open_project()
     if run and run.isascii() and run.isdigit() and len(run) < 6:
         turn, run = int(run), None
     chosen = latest_run(project, run)
@@ -64,7 +64,7 @@ def undo(run: str | None, force: bool, as_json: bool) -> int:
 
     Ralph records the tree first, and writes only files that the turn changed.
     """
-    project = here()
+    project = open_project()
     chosen = latest_run(project, run)
     undone = undo_turn(project, chosen, force=force)
     label, restored = undone.undone.label, undone.restored
@@ -91,7 +91,7 @@ def restore(which: str, run: str | None, force: bool, as_json: bool) -> int:
     Default: the latest run. Ralph records the tree first, and writes only files that differ. What you changed while the run
     was stopped stays as it is.
     """
-    project = here()
+    project = open_project()
     chosen = latest_run(project, run)
     done = restore_iteration(project, chosen, which, force=force)
     number, restored = done.number, done.restored
@@ -170,7 +170,7 @@ def abort(run: str | None, message: str, revert: bool, force: bool, yes: bool, a
     refuse_inside_a_turn("an agent cannot end a run", "end your turn, and say why the work cannot continue")
     if force and not revert:
         raise UsageError("--force is for --revert", todo="add --revert, or leave out --force")
-    project = here()
+    project = open_project()
     chosen = find_run_to_abort(project, run, revert=revert)
     if revert:
         refuse_revert(chosen)

@@ -7,7 +7,7 @@ from click.shell_completion import CompletionItem
 
 from ralph.app.comments import NewComment, SentComments, changed_files, read_comment_list, send_comments
 from ralph.app.runs import live_run
-from ralph.cli.console import complete_runs, here, json_option, print_result
+from ralph.cli.console import complete_runs, json_option, open_project, print_result
 from ralph.cli.steer import to_option
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.text import count
@@ -21,7 +21,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
         return []
     found = [] if words else complete_runs(ctx, param, incomplete)
     try:
-        files = changed_files(here(), words[0] if words else None)
+        files = changed_files(open_project(), words[0] if words else None)
     except (RalphError, OSError):
         files = []
     return found + [CompletionItem(f"{path}:") for path in files if path.startswith(incomplete)]
@@ -46,7 +46,7 @@ def comment(words: tuple[str, ...], source: IO[str] | None, removed: bool, role:
     path, the lines and a quote: as one STEER, or as feedback if a session has stopped. `ralph signals` shows who received it,
     and which turn changed these lines.
     """
-    project, side = here(), "old" if removed else "new"
+    project, side = open_project(), "old" if removed else "new"
     wanted, place, text = _split_comment(words)
     if source:
         if place:

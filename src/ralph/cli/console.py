@@ -25,7 +25,7 @@ def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -
     from ralph.core.errors import RalphError
 
     try:
-        rows = read_run_list(here()).rows
+        rows = read_run_list(open_project()).rows
     except (RalphError, OSError):
         return []
     if param.name == "session":
@@ -36,7 +36,7 @@ def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -
 run_argument = click.argument("run", required=False, shell_complete=complete_runs)
 
 
-def here(directory: str | None = None) -> Project:
+def open_project(directory: str | None = None) -> Project:
     """The project around a directory, by default the current one; in a turn, the project of its run."""
     main_root = os.environ.get("RALPH_WORKSPACE_ROOT") if os.environ.get("RALPH_TURN") else None
     if main_root:

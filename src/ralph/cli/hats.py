@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ralph.app.preset_findings import Located, examine_preset, shorten_path
-from ralph.cli.console import here, json_option, note_old_name, print_json
+from ralph.cli.console import json_option, note_old_name, open_project, print_json
 from ralph.core.checks import Severity
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.outcomes import Outcome
@@ -67,7 +67,7 @@ def check(preset: str | None, given: tuple[str, ...], strict: bool, as_json: boo
     PRESET is a name or a file, as in `ralph run -H`. docs/hats-check.md explains each finding. The exit code is 2 if there are
     errors; `ralph run` refuses them too.
     """
-    loaded, model, found = examine_preset(here(), preset, given)
+    loaded, model, found = examine_preset(open_project(), preset, given)
     ahead = shortest(model) if model.settings.hats else Search()
     bad = any(strict or one.finding.severity is Severity.ERROR for one in found)
     if as_json:
@@ -103,7 +103,7 @@ def graph(preset: str | None, given: tuple[str, ...], form: str | None, output: 
 
     Dashed lines are default events, and events that are published if checks fail.
     """
-    loaded, model, found = examine_preset(here(), preset, given)
+    loaded, model, found = examine_preset(open_project(), preset, given)
     name = shorten_path(loaded.files[-1]) if loaded.files else "these settings"
     if not model.settings.hats:
         raise UsageError("there are no hats to draw", where=name, todo="name a preset: `ralph hats graph code-assist`")
@@ -154,7 +154,7 @@ def _summary(loaded: LoadedPreset, model: Model, found: Sequence[Located], ahead
 
 def _show_preset(name: str, *, path_only: bool, as_json: bool) -> int:
     """Print a preset, or only its path."""
-    found = find_preset(here().root, name)
+    found = find_preset(open_project().root, name)
     path = str(found.path or f"{BUILTIN}{found.name}")
     if as_json:
         print_json(command="presets", name=found.name, origin=found.origin, path=path, text=found.text)
@@ -165,7 +165,7 @@ def _show_preset(name: str, *, path_only: bool, as_json: bool) -> int:
 
 def _list_presets(*, as_json: bool) -> int:
     """Print every preset that can be named here, and when to use it."""
-    rows = [_describe(one) for one in find_presets(here().root)]
+    rows = [_describe(one) for one in find_presets(open_project().root)]
     if as_json:
         print_json(command="presets", presets=rows)
         return 0

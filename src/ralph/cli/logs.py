@@ -11,7 +11,7 @@ import click
 from ralph.app.run_log import POLL_SECONDS, AgentLog, follow_lines
 from ralph.app.runs import latest_run
 from ralph.app.workflows import SESSIONS
-from ralph.cli.console import clock_time, here, json_option, note_old_name, one_line, run_argument
+from ralph.cli.console import clock_time, json_option, note_old_name, one_line, open_project, run_argument
 from ralph.cli.render.journal import Renderer, agent_event_line, renderer_for
 from ralph.core.codec import from_plain
 from ralph.core.entries import ENTRY_TYPES, Record
@@ -50,7 +50,7 @@ def logs(
         return _show_events(run, topic or "*", last, follow=follow, as_json=as_json)
     if topic or last:
         raise UsageError("--topic and --last work only with --events", todo="add --events")
-    project = here()
+    project = open_project()
     chosen = latest_run(project, run)
     record = chosen.record()
     renderer = renderer_for(project, record, record.limits, from_the_start=True)
@@ -139,7 +139,7 @@ def events(wanted: str | None, pattern: str, last: int | None, follow: bool, as_
 
 def _show_events(wanted: str | None, pattern: str, last: int | None, *, follow: bool, as_json: bool) -> int:
     """Print the events of a run, the oldest first, for users or as JSON Lines."""
-    project = here()
+    project = open_project()
     run = latest_run(project, wanted)
     event = None
     for event in _matching(_events(project, run, follow=follow), pattern, last):

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ralph.app.runs import refuse_inside_a_turn
-from ralph.cli.console import agree, here, json_option, print_result, run_argument
+from ralph.cli.console import agree, json_option, open_project, print_result, run_argument
 from ralph.core.codec import to_plain
 from ralph.core.errors import StateError, UsageError
 from ralph.core.ids import valid_run_id
@@ -50,7 +50,7 @@ def reflect() -> None:
 @json_option
 def show(run: str | None, last: int | None, form: str, as_json: bool) -> int:
     """Show the reflections of RUN, or of the latest loop that has any."""
-    reflections = Reflections(here().root)
+    reflections = Reflections(open_project().root)
     loop = _loop(reflections.loops(), run)
     found = reflections.of(loop, last) if loop else []
     if not found:
@@ -69,7 +69,7 @@ def show(run: str | None, last: int | None, form: str, as_json: bool) -> int:
 @json_option
 def patterns(as_json: bool) -> int:
     """List the errors that happened more than once, what worked, and what made things worse."""
-    root = here().root
+    root = open_project().root
     faults: list[str] = []
     found: list[Pattern] = []
     for kind in ADVICE:
@@ -95,7 +95,7 @@ def patterns(as_json: bool) -> int:
 def clear(yes: bool, as_json: bool) -> int:
     """Move all reflections and patterns to an archive that loops do not read. The index stays."""
     refuse_inside_a_turn("an agent cannot archive what loops learned", "leave that to the user")
-    project = here()
+    project = open_project()
     if busy := next((run for run in project.runs() if run.alive), None):
         todo = f"wait for it, or `ralph abort {busy.id}` first"
         raise UsageError(f"run {busy.id} is running and uses the reflections", todo=todo)

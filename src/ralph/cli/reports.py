@@ -10,7 +10,7 @@ import click
 
 from ralph.app.reports import FiledReport, list_reports, read_receipt, read_report
 from ralph.app.runs import latest_run
-from ralph.cli.console import here, json_option, print_json, print_result, run_argument
+from ralph.cli.console import json_option, open_project, print_json, print_result, run_argument
 from ralph.core.codec import from_plain
 from ralph.core.errors import UsageError
 from ralph.core.events import NOT_ISOLATED
@@ -28,7 +28,7 @@ from ralph.view.model import Sums
 @json_option
 def report(run: str | None, listing: bool, as_json: bool) -> int:
     """Show the latest completion report of RUN. Default: the latest run that has one."""
-    project = here()
+    project = open_project()
     if listing:
         reports = list_reports(project, run)
         lines = [f"{_date(one.at)}  {one.run}  {one.outcome:<18} {one.path}" for one in reports]
@@ -70,7 +70,7 @@ def cost(run: str | None, everything: bool, as_json: bool) -> int:
     Costs are what the agents report. If an agent reports tokens only, Ralph computes the cost from a table of prices
     (`prices:` in ralph.yml). If no price is known, the cost is shown as unknown.
     """
-    project = here()
+    project = open_project()
     runs = project.runs() if everything else [latest_run(project, run)]
     found = read_receipt(project, runs)
     by = {name: groups for name, groups in found.by.items() if everything or name != "run"}
@@ -124,7 +124,7 @@ def prompt(run: str | None, turn: int | None, only: bool, as_json: bool) -> int:
 
     Four characters count as one token. A part with a budget never exceeds it; the prompt says what was left out.
     """
-    project = here()
+    project = open_project()
     runs = project.runs()
     if not run and not runs:
         raise UsageError("there is no run yet", where=str(project.root), todo="start one with `ralph loop`")

@@ -19,7 +19,7 @@ from ralph.app.resume import (
 from ralph.app.runs import refuse_inside_a_turn
 from ralph.app.sessions import UserSession, refuse_unread_guidance
 from ralph.app.workflows import SESSIONS
-from ralph.cli.console import agree, here, json_option, one_line, print_result, run_argument
+from ralph.cli.console import agree, json_option, one_line, open_project, print_result, run_argument
 from ralph.cli.start import detach, run_in_foreground
 from ralph.cli.trust import ask_consent
 from ralph.store.runs import Project, RunDir, describe_run
@@ -77,7 +77,7 @@ def resume(run: str | None, guidance: str, detached: bool, adopts: bool, yes: bo
     passed needs --deadline or --no-deadline. If the engine was killed, Ralph adopts the agent that is still working.
     """
     refuse_inside_a_turn()
-    project = here()
+    project = open_project()
     options = resume_options(given)
     chosen = find_run_to_resume(project, run)
     if chosen.alive:

@@ -31,7 +31,7 @@ from ralph.app.sessions import (
 )
 from ralph.app.trust import consent_to_resume
 from ralph.app.views import open_view
-from ralph.cli.console import complete_runs, here, json_option, print_result
+from ralph.cli.console import complete_runs, json_option, open_project, print_result
 from ralph.cli.render.session import build_status_document, session_lines
 from ralph.cli.resume import guidance_option, resume_options
 from ralph.cli.start import detach, options_from, run_in_foreground, run_options, start_or_show
@@ -80,7 +80,7 @@ def new(request: str, classic: bool, anew: bool, **params: Any) -> int:
     """Start a session for REQUEST."""
     refuse_inside_a_turn()
     wanted = SessionRequest(request, params["criteria"], waves=params["waves"], classic=classic)
-    project = here(params["directory"])
+    project = open_project(params["directory"])
     planned = plan_session(project, wanted, options_from(params), even_if_open=anew)
     return start_or_show(planned, params, _describer(project))
 
@@ -94,7 +94,7 @@ def _describer(project: Project) -> Callable[[RunDir], Mapping[str, Any]]:
 @json_option
 def listing(as_json: bool) -> int:
     """List the sessions of this project, oldest first."""
-    project = here()
+    project = open_project()
     rows = [_row(one) for one in list_sessions(project)]
     lines = [] if rows else [f"No sessions in {project.root}."]
     for row in rows:
@@ -132,7 +132,7 @@ def _contract_of(found: UserSession) -> dict[str, Any]:
 @json_option
 def show(session: str | None, as_json: bool) -> int:
     """Show the state and tasks of SESSION, and what happens next. Default: the latest open session."""
-    found = find_session(here(), session)
+    found = find_session(open_project(), session)
     view = open_view(found.project, found.run) if found.run else None
     spent = view.spent if view else Spent()
     missing = view.missing if view else ()
@@ -165,7 +165,7 @@ def resume(session: str | None, guidance: str, **params: Any) -> int:
     files, and all options apply.
     """
     refuse_inside_a_turn()
-    project = here(params["directory"])
+    project = open_project(params["directory"])
     found = find_session(project, session)
     if found.run is None:
         record = found.record
@@ -244,7 +244,7 @@ def give_feedback(words: tuple[str, ...], source: Path | None, attach: tuple[Pat
     ralph session feedback "The totals are rounded wrongly" --attach app.log
     """
     refuse_inside_a_turn(*_NO_FEEDBACK)
-    found, text = choose_feedback_session(here(), words)
+    found, text = choose_feedback_session(open_project(), words)
     if text and source:
         raise UsageError("the feedback is given twice: as text and with --from", todo="use only one of them")
     refuse_attachments(attach, source)
@@ -282,7 +282,7 @@ def _refuse_without_editor(id: str) -> None:
 def update(session: str, requirement: str, as_json: bool) -> int:
     """Add a requirement to SESSION. Then `ralph session resume` plans again."""
     refuse_inside_a_turn(*_NO_FEEDBACK)
-    found = find_session(here(), session)
+    found = find_session(open_project(), session)
     wanted = " ".join(requirement.split())
     if not wanted:
         raise UsageError("the requirement is empty", todo='say what you want: ralph session update ID "..."')
@@ -325,7 +325,7 @@ def skip(session: str | None, as_json: bool) -> int:
 @click.argument("session", required=False, shell_complete=complete_runs)
 def tree(session: str | None) -> int:
     """List the files of SESSION."""
-    home = find_session(here(), session).home
+    home = find_session(open_project(), session).home
     beside = [home.with_name(f"{home.name}.instructions.md"), home]
     below = sorted(home.rglob("*"), key=lambda path: [natural_key(part.split(".md")[0]) for part in path.parts])
     for path in (one for one in (*beside, *below) if one.exists()):
@@ -340,7 +340,7 @@ def tree(session: str | None) -> int:
 def repair(session: str, as_json: bool) -> int:
     """Repair the documents of SESSION, and remove stray lines. Ralph keeps a copy of what it changes."""
     refuse_inside_a_turn("an agent cannot repair sessions", "leave that to the user")
-    found = find_session(here(), session)
+    found = find_session(open_project(), session)
     done = repair_session(found)
     return print_result(
         as_json, done or ["Nothing was wrong."], command="session repair", session_id=found.id, done=done
@@ -349,7 +349,7 @@ def repair(session: str, as_json: bool) -> int:
 
 def _answer(session: str | None, answer: Signal, *, as_json: bool) -> int:
     refuse_inside_a_turn()
-    project = here()
+    project = open_project()
     found = find_session(project, session)
     ask_consent(consent_to_resume(project, found.record), yes=False)
     run = answer_approval(found, answer)

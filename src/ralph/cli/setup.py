@@ -9,7 +9,7 @@ import click
 from ralph import __version__
 from ralph.app.doctor import examine
 from ralph.app.hats import list_phrases, write_settings
-from ralph.cli.console import here, json_option, print_json, print_result
+from ralph.cli.console import json_option, open_project, print_json, print_result
 from ralph.core.outcomes import Outcome
 from ralph.documents.hats.preset import schema
 from ralph.store.presets import find_preset, presets
@@ -37,16 +37,16 @@ def init(name: str | None, backend: str | None, listing: bool, as_schema: bool, 
         click.echo(json.dumps(schema(), indent=2))
         return 0
     if listing:
-        names = sorted({one.name for one in presets(here().root)})
+        names = sorted({one.name for one in presets(open_project().root)})
         return print_result(as_json, names, command="init", presets=names)
-    text = find_preset(here().root, name).text if name is not None else _FIRST_SETTINGS
+    text = find_preset(open_project().root, name).text if name is not None else _FIRST_SETTINGS
     path = write_settings(Path.cwd(), text, backend, force=force)
     if as_json:
         print_json(command="init", path=str(path), preset=name or "")
     else:
         click.echo(f"Wrote {path}")
         click.echo("These phrases in `checks` and --until run here:")
-        for phrase, commands in list_phrases(here().work_dir):
+        for phrase, commands in list_phrases(open_project().work_dir):
             click.echo(f"  {phrase:<16} {commands or '-'}")
         click.echo('Next:   ralph run -p "what to do"   (or write it into PROMPT.md)')
     return 0
@@ -56,7 +56,7 @@ def init(name: str | None, backend: str | None, listing: bool, as_schema: bool, 
 @json_option
 def doctor(as_json: bool) -> int:
     """Check Python, git, the disk, ralph.yml, the agents and the state of past runs."""
-    findings = list(examine(here()))
+    findings = list(examine(open_project()))
     lines = []
     for finding in findings:
         lines.append(f"{finding.mark:<4} {finding.subject:<10} {finding.said}")

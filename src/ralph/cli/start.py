@@ -15,7 +15,7 @@ from ralph.app.run_options import RunOptions
 from ralph.app.runs import count_worktrees, refuse_inside_a_turn
 from ralph.app.start import NewRun, Preview, open_new_run, preview_run
 from ralph.app.views import read_facts
-from ralph.cli.console import here, json_option, print_json, print_result
+from ralph.cli.console import json_option, open_project, print_json, print_result
 from ralph.cli.render.journal import renderer_for
 from ralph.cli.render.live import view_for
 from ralph.cli.trust import ask_consent
@@ -189,7 +189,7 @@ def loop(task: str, **params: Any) -> int:
     text = sys.stdin.read() if task == "-" else task
     names = ("criterion", "kind", "scope", "confirm", "on_stuck", "reflector", "no_recall", "commits")
     request = LoopRequest(text, **{name: params[name] for name in names})
-    return start_or_show(plan_loop(here(params["directory"]), request, options_from(params)), params)
+    return start_or_show(plan_loop(open_project(params["directory"]), request, options_from(params)), params)
 
 
 @click.command("run")
@@ -235,7 +235,7 @@ def run(prompt: str | None, backend: str | None, **params: Any) -> int:
     options = options_from(params)
     if backend:
         options = replace(options, agents=(*options.agents, backend))
-    return start_or_show(plan_hats(here(params["directory"]), request, options), params)
+    return start_or_show(plan_hats(open_project(params["directory"]), request, options), params)
 
 
 Describe: TypeAlias = Callable[[RunDir], Mapping[str, Any]]

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ralph.app.views import RunList, open_view, read_run_list
-from ralph.cli.console import here, json_option, one_line, print_result, run_argument
+from ralph.cli.console import json_option, one_line, open_project, print_result, run_argument
 from ralph.core.events import NOT_ISOLATED
 from ralph.core.text import count
 from ralph.store.journal import adopt_advice
@@ -26,7 +26,7 @@ _INDENT = " " * 20
 @json_option
 def status(run: str | None, everything: bool, as_json: bool) -> int:
     """Show the runs of this project: first those that need you, then working, waiting and done runs. Or show one RUN."""
-    project = here()
+    project = open_project()
     if run:
         chosen = project.run(run)
         view = open_view(project, chosen)

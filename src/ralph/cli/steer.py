@@ -8,7 +8,7 @@ import click
 
 from ralph.app.runs import latest_run, live_run
 from ralph.app.steer import ReceiptRow, Sent, SignalRow, answer_question, list_signals, send_signal
-from ralph.cli.console import clock_time, complete_runs, here, json_option, print_json, print_result
+from ralph.cli.console import clock_time, complete_runs, json_option, open_project, print_json, print_result
 from ralph.cli.render.run import comment_text
 from ralph.core.signals import ASKED_FOR, Signal, SignalType
 from ralph.core.text import count
@@ -67,7 +67,7 @@ def signal(
     skip     drop what a session learned
     """
     sent = Signal("", SignalType.parse(type), message, iteration=iteration, items=items, now=now)
-    return _show_sent(send_signal(here(), sent, role, run), as_json=as_json)
+    return _show_sent(send_signal(open_project(), sent, role, run), as_json=as_json)
 
 
 @click.command("steer")
@@ -84,7 +84,7 @@ def steer(message: str, role: str, run: str | None, now: bool, as_json: bool) ->
     signals` shows who received it, and with what effect.
     """
     sent = Signal("", SignalType.STEER, message, now=now)
-    return _show_sent(send_signal(here(), sent, role, run), as_json=as_json)
+    return _show_sent(send_signal(open_project(), sent, role, run), as_json=as_json)
 
 
 @click.command("pause")
@@ -94,7 +94,9 @@ def steer(message: str, role: str, run: str | None, now: bool, as_json: bool) ->
 @json_option
 def pause(named: str | None, run: str | None, now: bool, as_json: bool) -> int:
     """Pause RUN after its current turn. `ralph resume` continues it. Default: the live run."""
-    return _show_sent(send_signal(here(), Signal("", SignalType.PAUSE, now=now), "", named or run), as_json=as_json)
+    return _show_sent(
+        send_signal(open_project(), Signal("", SignalType.PAUSE, now=now), "", named or run), as_json=as_json
+    )
 
 
 def _show_sent(sent: Sent, *, as_json: bool) -> int:
@@ -125,7 +127,7 @@ def answer(words: tuple[str, ...], run: str | None, as_json: bool) -> int:
     """Answer the question ID. Default: the only open question. The agent receives ANSWER as you type it."""
     id = words[0] if len(words) > 1 and _QUESTION_ID.fullmatch(words[0]) else ""
     text = " ".join(words[1:] if id else words).strip()
-    chosen, question = answer_question(here(), run, id, text)
+    chosen, question = answer_question(open_project(), run, id, text)
     lines = [f"Answered {question.id} of run {chosen.id}: {question.question.splitlines()[0]}"]
     return print_result(as_json, lines, command="answer", run=chosen.id, question=question.id, answer=text)
 
@@ -138,7 +140,7 @@ def answer(words: tuple[str, ...], run: str | None, as_json: bool) -> int:
 @json_option
 def signals(run: str | None, watch: bool, as_json: bool) -> int:
     """Show the signals of a run: who received each, how, and with what effect. Default: the live run, or the latest."""
-    project = here()
+    project = open_project()
     is_alive = not run and any(one.alive for one in project.runs())
     chosen = live_run(project, None, "show the signals of", "--run ID") if is_alive else latest_run(project, run)
     shown: dict[str, str] = {}

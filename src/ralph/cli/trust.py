@@ -7,7 +7,7 @@ import click
 
 from ralph.app.runs import refuse_inside_a_turn
 from ralph.app.trust import Consent, consent_to_project
-from ralph.cli.console import agree, here, json_option, print_result
+from ralph.cli.console import agree, json_option, open_project, print_result
 from ralph.core.text import clean_text, count
 from ralph.store.user_state import Item, read_trust, revoke_trust
 
@@ -23,7 +23,7 @@ def trust(shows: bool, revokes: bool, yes: bool, as_json: bool) -> int:
     """Agree to what Ralph may start in this project: the agent, and the settings, prompts and roles that can start programs."""
     if not shows:
         refuse_inside_a_turn("an agent cannot agree for the user", "ask the user")
-    project = here()
+    project = open_project()
     if revokes:
         was_there = revoke_trust(project.root)
         result = "Revoked. The next run asks again." if was_there else "You had agreed to nothing here."

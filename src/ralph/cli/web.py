@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ralph.app.runs import refuse_inside_a_turn
-from ralph.cli.console import here, json_option, print_json, print_result
+from ralph.cli.console import json_option, open_project, print_json, print_result
 from ralph.core.errors import UsageError
 from ralph.web.access import (
     OWNER,
@@ -81,7 +81,7 @@ def web(
         if opens and started.link:
             webbrowser.open(started.link)
 
-    serve(here(), options, announce)
+    serve(open_project(), options, announce)
     return 0
 
 

@@ -7,7 +7,7 @@ import click
 
 from ralph.app.landing import find_run_to_land, land_run, list_queue
 from ralph.app.runs import clean_runs, list_worktrees, refuse_inside_a_turn
-from ralph.cli.console import here, json_option, note_old_name, print_result, run_argument
+from ralph.cli.console import json_option, note_old_name, open_project, print_result, run_argument
 from ralph.core.errors import UsageError
 from ralph.core.outcomes import Outcome
 from ralph.core.text import count
@@ -33,7 +33,7 @@ def clean(
     A live run stays. A run that can be resumed stays, unless you name it or pass --stopped.
     """
     refuse_inside_a_turn("an agent cannot remove runs", "leave that to the user")
-    cleaned = clean_runs(here(), run, keep=keep, days=older_than, stopped=stopped, dry_run=dry_run)
+    cleaned = clean_runs(open_project(), run, keep=keep, days=older_than, stopped=stopped, dry_run=dry_run)
     summary = f"{'Would remove' if dry_run else 'Removed'} {count(len(cleaned.removed), 'run')}"
     lines = [f"{summary}: {', '.join(cleaned.removed)}." if cleaned.removed else f"{summary}."]
     lines += [f"Kept: {line}" for line in cleaned.kept]
@@ -50,7 +50,7 @@ def worktrees(prune: bool, as_json: bool) -> int:
     """
     if prune:
         refuse_inside_a_turn("an agent cannot remove worktrees of runs", "leave that to the user")
-    project = here()
+    project = open_project()
     rows = list_worktrees(project, prune=prune)
     lines = [] if rows else [f"No worktrees of runs in {project.root}."]
     for row in rows:
@@ -76,7 +76,7 @@ def land(run: str | None, queued: bool, everything: bool, as_json: bool) -> int:
     if everything:
         raise UsageError("--all works only with --queue", todo="add --queue")
     refuse_inside_a_turn()
-    project = here()
+    project = open_project()
     chosen = project.run(run) if run else find_run_to_land(project)
     landed, verdict = asyncio.run(land_run(project, chosen))
     failed = [] if verdict is None else [result for result in verdict.results if not result.passed]
@@ -99,7 +99,7 @@ def queue(run: str | None, everything: bool, as_json: bool) -> int:
 
 def _show_queue(run: str | None, *, everything: bool, as_json: bool) -> int:
     """Print what waits to be merged or landed."""
-    project = here()
+    project = open_project()
     rows = [row for row in list_queue(project, run) if everything or run or not row.done]
     lines = [f"{row.run}  {row.task:<12} {row.state:<10} {row.told}" for row in rows]
     facts = {"root": str(project.root), "queue": [asdict(row) for row in rows]}

@@ -194,7 +194,7 @@ class MergeEnded:
     spent: Spent = field(default_factory=Spent)
 
     @property
-    def is_in(self) -> bool:
+    def is_merged(self) -> bool:
         """Whether all of the work is on the branch of the run."""
         return self.end in (MergeResult.MERGED, MergeResult.NOTHING)
 
@@ -313,7 +313,7 @@ class TaskChanged:
 
 
 @dataclass(frozen=True)
-class Changes(Generic[S]):
+class Transition(Generic[S]):
     """What follows from an event: the next state, and the documents to write."""
 
     state: S

@@ -23,9 +23,9 @@ from ralph.core.events import (
 from ralph.core.limits import Quota, Usage
 from ralph.core.turns import CHECKED, AgentEvent, Change, EventKind, Turn, TurnEnd, TurnRequest
 from ralph.documents.guidance import GUIDANCE_FILE, render_guidance
+from ralph.engine.follow_up import AgentChain, PendingWork, ReturnedTurn
 from ralph.engine.ledger import Ledger
 from ralph.engine.ports import Ports
-from ralph.engine.turn_outcome import AgentChain, PendingWork, ReturnedTurn
 
 JobResult = ReturnedTurn | ChecksEnded | WorkCommitted | MergeEnded
 """The result of a job."""
@@ -115,12 +115,12 @@ class Jobs:
         return len(self._jobs)
 
     @property
-    def turns(self) -> int:
+    def running_count(self) -> int:
         """How many turns are running."""
         return len(self._running_turns)
 
     @property
-    def running(self) -> list[Turn]:
+    def running_turns(self) -> list[Turn]:
         """The turns that are running."""
         return [turn for turn, _ in self._running_turns.values()]
 
@@ -244,8 +244,10 @@ class Jobs:
         if self.ports.slots is None:
             return True
         agent = pending.open_turn.agent if pending.open_turn else self._pick_agent(request, pending)
-        makes_tree = bool(request.worktree) and not request.merges_run_branch and not request.reads_only
-        if self.ports.slots.take(request.key, agent, anyway=pending.open_turn is not None, makes_tree=makes_tree):
+        needs_worktree = bool(request.worktree) and not request.merges_run_branch and not request.reads_only
+        if self.ports.slots.take(
+            request.key, agent, is_running=pending.open_turn is not None, needs_worktree=needs_worktree
+        ):
             self._reported_full = False
             return True
         if not self._running_turns and not self._reported_full:
@@ -303,7 +305,7 @@ class Jobs:
         if session and pending.last_ended:
             continued_turn = pending.last_ended.turn
         turn = Turn(
-            number=ledger.turns + 1,
+            number=ledger.last_turn_number + 1,
             attempt=pending.attempt,
             request=request,
             budget=ledger.limits.remaining_cost(ledger.spent, ledger.reserved),
@@ -405,7 +407,7 @@ class Jobs:
         self._journal(ChecksStarted(work.key, tuple(check.title for check in work.checks)))
         with self.activity.working():
             verdict = await self.ports.checker.check(work.key, work.checks, work.worktree, work.seen_failing)
-            if not self.ledger.turns:
+            if not self.ledger.last_turn_number:
                 self.snapshot(CHECKED)
         return ChecksEnded(work.key, verdict)
 

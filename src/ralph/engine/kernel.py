@@ -1,7 +1,7 @@
 """The one loop that runs any workflow.
 
 `run` calls `step` until the run has a reason to end. A step takes signals, asks the workflow what should be under way,
-starts what is not yet, and accepts the next result. `turn_outcome` decides what follows a turn, `ledger` counts, `jobs`
+starts what is not yet, and accepts the next result. `follow_up` decides what follows a turn, `ledger` counts, `jobs`
 runs the work, and `signal_delivery` brings signals to turns.
 """
 
@@ -41,11 +41,11 @@ from ralph.core.prompt import Prompt
 from ralph.core.signals import RESUMED, Signal, SignalType, Stage
 from ralph.core.text import count
 from ralph.core.turns import TurnRequest
+from ralph.engine.follow_up import AgentChain, NextStep, PendingWork, ReturnedTurn, Situation, decide_follow_up
 from ralph.engine.jobs import JobResult, Jobs
 from ralph.engine.ledger import Ledger
 from ralph.engine.ports import Ports, S, Workflow
 from ralph.engine.signal_delivery import SignalDelivery
-from ralph.engine.turn_outcome import AgentChain, NextStep, PendingWork, ReturnedTurn, Situation, decide_outcome
 
 MAX_LISTED_FILES = 200
 """How many changed files the end of a run lists."""
@@ -114,7 +114,7 @@ class Kernel(Generic[S]):
             reason = "interrupted" if stop.outcome is Outcome.INTERRUPTED else "stopped"
             self._handle_results(await self._jobs.end_all(reason))
             # Before the work lands: that moves the user's branch, too.
-            missing = self._jobs.journal_ref_changes(self.ledger.turns, ignore_commits=True)
+            missing = self._jobs.journal_ref_changes(self.ledger.last_turn_number, ignore_commits=True)
             if self.ports.lander and (landed := await self.ports.lander.land(succeeded=stop.outcome.succeeded)):
                 self._record_event(landed)
             self._delivery.archive_undelivered(stop.outcome)
@@ -144,7 +144,7 @@ class Kernel(Generic[S]):
         self._take_edits()
         if self._stop:
             return self._stop
-        if self._interrupts and not self._jobs.turns and (stop := self._stop_if_paused()):
+        if self._interrupts and not self._jobs.running_count and (stop := self._stop_if_paused()):
             return stop
         if lost := self._jobs.lost_snapshots:
             return Stop(Outcome.UNVERIFIABLE, f"{lost.what}; {lost.todo}")
@@ -204,7 +204,7 @@ class Kernel(Generic[S]):
             self._journal(SnapshotTaken("before the run", base.snapshot))
         elif was_stopped:
             self._take_user_changes()
-        self._jobs.journal_ref_changes(self.ledger.turns, ignore_commits=True)
+        self._jobs.journal_ref_changes(self.ledger.last_turn_number, ignore_commits=True)
         for key, pending in self.ledger.work.items():
             if pending.open_turn:
                 self._jobs.start_turn(self._find_request(key, pending.open_turn), pending)
@@ -239,11 +239,11 @@ class Kernel(Generic[S]):
                 entry = replace(entry, content=documents.get(entry.path, ""))
             is_retried = isinstance(entry, TurnEnded) and not entry.settles_work
             if isinstance(entry, Event) and not is_retried:
-                changes = self.workflow.accept(state, entry, at)
-                state = changes.state
-                missed += [task for task in changes.tasks if task not in journaled]
+                transition = self.workflow.accept(state, entry, at)
+                state = transition.state
+                missed += [task for task in transition.tasks if task not in journaled]
                 # The user may have changed documents while no engine ran: what follows from that is not on the disk yet.
-                self._unwritten_documents.update(changes.documents)
+                self._unwritten_documents.update(transition.documents)
         return state, missed
 
     def _find_request(self, key: str, started: TurnStarted) -> TurnRequest:
@@ -328,7 +328,7 @@ class Kernel(Generic[S]):
             under_way = ledger.iterations_under_way(excluding=request.key)
             if limits.out_of_iterations(ledger.spent, under_way):
                 reached = Outcome.LIMIT_ITERATIONS
-        if reached is None and self._jobs.turns:
+        if reached is None and self._jobs.running_count:
             estimate = ledger.estimate(request.role)
             if not limits.may_reserve(ledger.spent, ledger.reserved, estimate):
                 reached = Outcome.LIMIT_COST
@@ -389,29 +389,29 @@ class Kernel(Generic[S]):
             is_ending=self._stop is not None,
             now=now,
         )
-        outcome = decide_outcome(returned, situation)
-        if outcome.notice:
-            self._journal(Notice(outcome.notice))
+        follow_up = decide_follow_up(returned, situation)
+        if follow_up.notice:
+            self._journal(Notice(follow_up.notice))
         ended = TurnEnded(
             key=turn.request.key,
             turn=turn.number,
             role=turn.request.role,
             attempt=turn.attempt,
-            result=outcome.result,
+            result=follow_up.result,
             is_iteration=turn.request.is_iteration,
-            spent=spent.with_turn(outcome.result.usage, is_iteration=outcome.completes_iteration(turn.request)),
-            retry_at=outcome.at,
-            retry_reason=outcome.reason,
-            repair_follows=outcome.next is NextStep.REPAIR,
+            spent=spent.with_turn(follow_up.result.usage, is_iteration=follow_up.completes_iteration(turn.request)),
+            retry_at=follow_up.at,
+            retry_reason=follow_up.reason,
+            repair_follows=follow_up.next is NextStep.REPAIR,
             missed_messages=returned.missed_messages,
             earlier=returned.work.earlier,
         )
         self._record_event(ended)
-        return outcome.stop
+        return follow_up.stop
 
     async def _enforce_limits(self) -> None:
         """Cut the turns under way when a limit of the run is crossed."""
-        if not self._jobs.turns or self._over_limit:
+        if not self._jobs.running_count or self._over_limit:
             return
         await self._jobs.cut_over_quota()
         spent = self.ledger.with_activity(self._jobs.activity.peek())
@@ -428,15 +428,15 @@ class Kernel(Generic[S]):
             self._journal(_without_documents(event))
             return
         now = self.ports.clock.now()
-        changes = self.workflow.accept(self.state, event, now)
-        documents = {**self._unwritten_documents, **changes.documents}
-        record = self.ports.store.commit(now, _without_documents(event), documents, changes.side_files)
+        transition = self.workflow.accept(self.state, event, now)
+        documents = {**self._unwritten_documents, **transition.documents}
+        record = self.ports.store.commit(now, _without_documents(event), documents, transition.side_files)
         self._unwritten_documents = {}
-        self.state = changes.state
+        self.state = transition.state
         self._publish_record(record)
-        for notice in changes.notices:
+        for notice in transition.notices:
             self._journal(Notice(notice))
-        for task in changes.tasks:
+        for task in transition.tasks:
             self._journal(task)
 
     def _journal(self, entry: Entry) -> None:

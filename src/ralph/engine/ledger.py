@@ -19,8 +19,8 @@ from ralph.core.entries import (
 from ralph.core.events import ChecksEnded, MergeEnded, RunEnded, SignalAccepted, TurnEnded, TurnStarted
 from ralph.core.limits import Limits, Quota, Spent
 from ralph.core.signals import Signal, SignalType
+from ralph.engine.follow_up import NEVER, PendingWork, unavailable_until
 from ralph.engine.signals import SignalLog
-from ralph.engine.turn_outcome import NEVER, PendingWork, unavailable_until
 
 _REMEMBERED_COSTS = 5
 
@@ -31,7 +31,7 @@ class Ledger:
 
     limits: Limits
     spent: Spent = field(default_factory=Spent)
-    turns: int = 0
+    last_turn_number: int = 0
     """The highest turn number taken."""
     work: dict[str, PendingWork] = field(default_factory=dict)
     paused: bool = False
@@ -91,7 +91,7 @@ class Ledger:
                 self.may_change = tuple(dict.fromkeys((*self.may_change, *may_change)))
             case TurnStarted() as entry:
                 self.work.setdefault(entry.key, PendingWork()).note_turn_started(entry, record.at)
-                self.turns = max(self.turns, entry.turn)
+                self.last_turn_number = max(self.last_turn_number, entry.turn)
             case TurnEnded() as entry:
                 self._end_turn(entry, record.at)
             case SnapshotTaken() | RefsRecorded() | HistoryChanged() as entry:

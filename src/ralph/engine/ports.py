@@ -7,7 +7,6 @@ from typing import Protocol, TypeVar
 from ralph.core.checks import Check, FailingTests, HistoryChange, Verdict
 from ralph.core.entries import Entry, Record
 from ralph.core.events import (
-    Changes,
     Commit,
     Decision,
     Event,
@@ -16,6 +15,7 @@ from ralph.core.events import (
     MergeEnded,
     Promote,
     SideFiles,
+    Transition,
     WorkCommitted,
 )
 from ralph.core.signals import InvalidSignalFile, Question, Signal
@@ -33,7 +33,7 @@ class Workflow(Protocol[S]):
     def decide(self, state: S, now: float) -> Decision:
         """What should be under way in this state."""
 
-    def accept(self, state: S, event: Event, now: float) -> Changes[S]:
+    def accept(self, state: S, event: Event, now: float) -> Transition[S]:
         """What follows from an event."""
 
 
@@ -146,8 +146,8 @@ class SlotsPort(Protocol):
     def why_full(self) -> str:
         """Why there was no slot the last time, for the user."""
 
-    def take(self, key: str, agent: str, *, anyway: bool, makes_tree: bool) -> bool:
-        """Take a slot for the turn of some work, and room for its worktree; `anyway` if it is running already."""
+    def take(self, key: str, agent: str, *, is_running: bool, needs_worktree: bool) -> bool:
+        """Take a slot for the turn of some work, and room for its worktree; `is_running` if it is running already."""
 
     def release(self, key: str) -> None:
         """Give the slot back."""

@@ -75,14 +75,14 @@ class SignalDelivery:
         signal = self._with_own_id(signal)
         self._record_event(SignalAccepted(signal))
         if signal.type is SignalType.PAUSE or signal.is_message:
-            for turn in self._jobs.running:
+            for turn in self._jobs.running_turns:
                 if signal.is_for(turn.request.role, is_actor=turn.request.is_actor):
                     await self._send(turn, signal)
         return signal
 
     async def send_to_adopted_turns(self) -> None:
         """Send adopted turns the messages that they did not get yet."""
-        for turn in self._jobs.running:
+        for turn in self._jobs.running_turns:
             work = self._ledger.work[turn.request.key]
             log, role, is_actor = self._ledger.signals, turn.request.role, turn.request.is_actor
             late = log.list_missed(work.opened_at, role, is_actor=is_actor, received=())

@@ -178,7 +178,7 @@ class RunDir:
         """Why this user's Ralph may not have written the whole run; empty if it has. Reads the whole journal."""
         return self.find_record_doubt() or find_doubt(self.path / "journal.jsonl")
 
-    def refuse_claimed(self) -> None:
+    def refuse_untrusted(self) -> None:
         """Refuse a run that someone else may have written. Opening its journal verifies the rest of it."""
         self.record()
         if not (doubt := self.tail_summary().doubt):

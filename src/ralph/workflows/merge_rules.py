@@ -73,7 +73,7 @@ class LeftQueue:
     @property
     def is_merged(self) -> bool:
         """Whether it is on the branch of the run. If not, it stays on its own branch, which `merge.branch` names."""
-        return self.merge.is_in
+        return self.merge.is_merged
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Queue:
         match event:
             case MergeEnded(key=key) if one := self._find(key, _merge_key):
                 failures = one.failures + (one.resolves > 0 and not event.moved)
-                if event.is_in or failures >= self.most_resolves:
+                if event.is_merged or failures >= self.most_resolves:
                     return self._without(one), LeftQueue(one.task, one.worktree, event)
                 overtaken = one.overtaken + (one.resolves > 0 and event.moved)
                 tried = replace(one, failures=failures, overtaken=overtaken, resolves=one.resolves + 1)

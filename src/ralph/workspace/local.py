@@ -29,7 +29,7 @@ from ralph.documents.answers import build_repair_prompt, describe_earlier_turns,
 from ralph.documents.guidance import POLL_FOR_MESSAGES
 from ralph.documents.hats.definition import COORDINATOR
 from ralph.documents.run_record import RunRecord
-from ralph.engine.turn_outcome import classify_end
+from ralph.engine.follow_up import classify_end
 from ralph.store.files import read_limited, storage, to_bytes, write_atomic
 from ralph.supervisor import client
 from ralph.supervisor.client import JobExit, JobRequest, KeeperClient, KeeperLost

@@ -68,7 +68,7 @@ class Merger:
         if left_ref:
             notice = f"another process moved the branch of the run: Ralph restored it, and kept the other commits as {left_ref}"
             merged = replace(merged, notice=f"{merged.notice}; {notice}" if merged.notice else notice)
-        if merged.is_in:
+        if merged.is_merged:
             self._closing.append(asyncio.create_task(self._close(request.worktree)))
         return merged
 

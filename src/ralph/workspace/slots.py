@@ -87,8 +87,8 @@ class Slots:
     def _lock(self) -> str:
         return str(self.run_lock)
 
-    def take(self, key: str, agent: str, *, anyway: bool = False, makes_tree: bool = False) -> bool:
-        """Take a slot for the turn of some work, if one is free and it is our turn; `anyway` if it runs already.
+    def take(self, key: str, agent: str, *, is_running: bool = False, needs_worktree: bool = False) -> bool:
+        """Take a slot for the turn of some work, if one is free and it is our turn; `is_running` if it runs already.
 
         A turn that makes a worktree needs room for it as well.
         """
@@ -97,8 +97,8 @@ class Slots:
             mine = [use for use in table.uses if use.lock == self._lock]
             if any(use.key == key for use in mine):
                 return True
-            room = self.room() if makes_tree and not anyway else ""
-            self.why_full = "" if anyway else self._why_not(table, mine, kind) or room
+            room = self.room() if needs_worktree and not is_running else ""
+            self.why_full = "" if is_running else self._why_not(table, mine, kind) or room
             others = [wait for wait in table.waits if wait.lock != self._lock]
             if self.why_full:
                 before = next((wait for wait in table.waits if wait.lock == self._lock), None)

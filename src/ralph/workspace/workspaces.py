@@ -16,7 +16,7 @@ from ralph.core.checks import Check, CheckResult, CheckStatus, FailingTests, Ver
 from ralph.core.ids import READ_ONLY_PREFIX
 from ralph.core.turns import AgentEvent, Change, Turn, TurnEnd, TurnRequest, TurnResult
 from ralph.documents.run_record import RunRecord
-from ralph.engine.turn_outcome import ENDED_BY
+from ralph.engine.follow_up import ENDED_BY
 from ralph.git import merge
 from ralph.git import worktree as git_worktree
 from ralph.git.command import Git, find_repository

@@ -218,7 +218,7 @@ class TestLayout:
         layout = Layout.of("260210-163900")
         at = ".ralph-sessions/260210-163900"
         assert layout == Layout(at, nested=False)
-        assert (layout.plan(2), layout.snapshot(1), layout.progress(2)) == (
+        assert (layout.plan(2), layout.plan_copy(1), layout.progress(2)) == (
             f"{at}/plan.md",
             f"{at}/plan.iteration-1.md",
             f"{at}/progress.md",
@@ -249,7 +249,7 @@ class TestLayout:
         at = ".ralph-sessions/260210-163900"
         layout = Layout.of("260210-163900", [f"{at}/metadata.yaml", f"{at}/iterations/1/progress.md"])
         assert layout.nested
-        assert (layout.plan(2), layout.snapshot(1)) == (f"{at}/iterations/2/plan.md", f"{at}/iterations/1/plan.md")
+        assert (layout.plan(2), layout.plan_copy(1)) == (f"{at}/iterations/2/plan.md", f"{at}/iterations/1/plan.md")
         assert layout.task(2, "task-1") == f"{at}/iterations/2/tasks/task-1.md"
         assert layout.report(2, "task-1", 3) == f"{at}/iterations/2/reports/task-1-report-r3.md"
         assert layout.questions(2, "risks") == f"{at}/iterations/2/questions/risks.md"

@@ -98,7 +98,7 @@ class Layout:
     def plan(self, iteration: int) -> str:
         return f"{self._of(iteration)}/plan.md"
 
-    def snapshot(self, iteration: int) -> str:
+    def plan_copy(self, iteration: int) -> str:
         """The plan as it was in an iteration; nested, every iteration has its own."""
         return self.plan(iteration) if self.nested else f"{self.root}/plan.iteration-{iteration}.md"
 
@@ -267,7 +267,7 @@ class ClassicLayout(Layout):
         """The directory of that update."""
         return f"{self.root}/plan.update{number}"
 
-    def snapshot(self, iteration: int) -> str:
+    def plan_copy(self, iteration: int) -> str:
         """The plan as it was before the update of that number."""
         return f"{self.root}/plan.iteration-{iteration}.md"
 

@@ -11,7 +11,6 @@ from typing import assert_never
 
 from ralph.core.checks import Verdict, find_failing_tests
 from ralph.core.events import (
-    Changes,
     ChecksEnded,
     Commit,
     Decision,
@@ -25,6 +24,7 @@ from ralph.core.events import (
     SideFiles,
     SignalAccepted,
     Stop,
+    Transition,
     TurnEnded,
     TurnStarted,
     WorkCommitted,
@@ -121,41 +121,41 @@ class Hats(HatsContext):
             case _:
                 assert_never(state.phase)
 
-    def accept(self, state: HatsState, event: Event, now: float) -> Changes[HatsState]:
+    def accept(self, state: HatsState, event: Event, now: float) -> Transition[HatsState]:
         """The state after an event, and the documents that record it."""
         match event:
             case TurnEnded() | MergeEnded() if state.wave and state.phase in (HatsPhase.WAVE, HatsPhase.DONE):
                 return self._accept_wave_event(state, event, now)
             case TurnEnded():
                 after = accept_turn(self, state, event, now)
-                return self._changes(state, after, now, tuple(n for n in after.notes if n not in state.notes))
+                return self._transition(state, after, now, tuple(n for n in after.notes if n not in state.notes))
             case ChecksEnded(verdict=verdict):
-                return self._changes(state, accept_checks(self, state, verdict, now), now)
+                return self._transition(state, accept_checks(self, state, verdict, now), now)
             case WorkCommitted():
-                return self._changes(state, self._wake(_after_commit(state), now), now)
+                return self._transition(state, self._wake(_after_commit(state), now), now)
             case SignalAccepted(signal=signal) if signal.is_guidance:
                 after = replace(
                     state, guidance=(*state.guidance, HatGuidance(signal.message, now, signal.target)), not_before=0.0
                 )
                 message = "New guidance from the user. Decide which hat should act on it."
                 after = ask_coordinator(self, after, message) if state.rests else after
-                return self._changes(state, self._wake(after, now), now)
+                return self._transition(state, self._wake(after, now), now)
             case DocumentEdited(path=self.state_path):
-                return self._changes(state, state, now)
+                return self._transition(state, state, now)
             case DocumentEdited(path=self.user_events_path, content=content):
                 after, refusals = accept_user_events(self, state, content)
-                return self._changes(state, self._wake(after, now), now, refusals)
+                return self._transition(state, self._wake(after, now), now, refusals)
             case DocumentEdited(path=path, content=content):
-                return Changes(replace(state, texts={**state.texts, path: content}, has_changes=True))
+                return Transition(replace(state, texts={**state.texts, path: content}, has_changes=True))
             case RunEnded(outcome=outcome, reason=reason):
                 wave = suspend_wave(state.wave, now) if state.wave else None
                 after = replace(state, outcome=outcome, reason=reason, ended=True, ends=state.ends + 1, wave=wave)
-                changes = self._changes(state, after, now)
+                transition = self._transition(state, after, now)
                 path = f".ralph/runs/{self.run}/completion-{after.ends}.md"
                 text = build_report(self.run, self.settings, after, event, self.tasks(after))
-                return replace(changes, documents={**changes.documents, path: text})
+                return replace(transition, documents={**transition.documents, path: text})
             case TurnStarted() | SignalAccepted() | MergeEnded() | Landed():
-                return Changes(state)
+                return Transition(state)
             case _:
                 assert_never(event)
 
@@ -163,22 +163,22 @@ class Hats(HatsContext):
         """Let a run that rested continue if there is an event in the queue."""
         return choose_next_phase(self, state, now) if state.phase is HatsPhase.REST and state.queue else state
 
-    def _accept_wave_event(self, state: HatsState, event: Event, now: float) -> Changes[HatsState]:
+    def _accept_wave_event(self, state: HatsState, event: Event, now: float) -> Transition[HatsState]:
         """Accept an event of a wave. After the wave the run continues, and decisions with the same number get new numbers."""
         after = accept_in_wave(self, state, event, now)
         over = after.wave is None
         after = choose_next_phase(self, after, now) if over else after
-        changes = self._changes(state, after, now, _wave_notices(state, after))
+        transition = self._transition(state, after, now, _wave_notices(state, after))
         listed = state.texts.get(DECISIONS, "")
         if not over or (settled := renumber_decisions(listed)).strip() == listed.strip():
-            return changes
-        texts = {**changes.state.texts, DECISIONS: settled}
-        documents = {**changes.documents, DECISIONS: settled}
-        return replace(changes, state=replace(changes.state, texts=texts), documents=documents)
+            return transition
+        texts = {**transition.state.texts, DECISIONS: settled}
+        documents = {**transition.documents, DECISIONS: settled}
+        return replace(transition, state=replace(transition.state, texts=texts), documents=documents)
 
-    def _changes(
+    def _transition(
         self, before: HatsState, after: HatsState, now: float, notices: tuple[str, ...] = ()
-    ) -> Changes[HatsState]:
+    ) -> Transition[HatsState]:
         new = [event for event in after.recent if event.number > before.number]
         first = [before.event] if before.iteration == 1 and after.iteration > 1 else []
         at = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
@@ -187,7 +187,7 @@ class Hats(HatsContext):
         if after.rests and not before.rests:
             notices = (*notices, _AT_REST)
         after = replace(after, recent=after.recent[-REMEMBERED:])
-        return Changes(after, {self.state_path: state_json(after)}, side_files, notices)
+        return Transition(after, {self.state_path: state_json(after)}, side_files, notices)
 
     def _merging(self, before: HatsState, after: HatsState) -> dict[str, str]:
         """The document with the merge queue of the wave, if it changed."""

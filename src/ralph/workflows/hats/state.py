@@ -82,7 +82,7 @@ class HatGuidance:
         return is_meant(self.target, hat, is_actor=True)
 
 
-class HatStep(StrEnum):
+class WorkerStep(StrEnum):
     """What a worker of a wave does now."""
 
     TURN = "turn"
@@ -96,7 +96,7 @@ class WaveWorker:
     """The work on one event of a wave, and its result."""
 
     event: QueuedEvent
-    step: HatStep = HatStep.TURN
+    step: WorkerStep = WorkerStep.TURN
     attempt: int = 1
     turn: int = 0
     """The number of its last turn."""
@@ -136,7 +136,7 @@ class Wave:
     @property
     def is_over(self) -> bool:
         """Whether all its workers have ended."""
-        return all(worker.step is HatStep.DONE for worker in self.workers)
+        return all(worker.step is WorkerStep.DONE for worker in self.workers)
 
 
 @dataclass(frozen=True)
@@ -241,12 +241,12 @@ class HatsState:
         return HatsPhase.REST in (self.phase, *self.next_phases)
 
     def after_turn(
-        self, ended: TurnEnded, *, acknowledged: bool, task: str = "", is_apart: bool = False
+        self, ended: TurnEnded, *, acknowledged: bool, task: str = "", in_own_worktree: bool = False
     ) -> "HatsState":
         """The state after a turn. A turn can only acknowledge messages to its hat that came before it started.
 
-        `task` is the `task_id` of its event. A turn that is apart has its own copy of the tree, which says nothing about the
-        tree of the run.
+        `task` is the `task_id` of its event. The snapshot of a turn in its own worktree says nothing about the tree of
+        the run.
         """
         unacknowledged = tuple(
             one
@@ -269,7 +269,7 @@ class HatsState:
             guidance=unacknowledged,
             changed=changed,
             last_turns={**self.last_turns, ended.role: max(ended.turn, self.last_turns.get(ended.role, 0))},
-            trees={**self.trees, ended.role: change.snapshot} if change and not is_apart else self.trees,
+            trees={**self.trees, ended.role: change.snapshot} if change and not in_own_worktree else self.trees,
         )
 
     def with_task_trees(self, tasks: Iterable[str]) -> "HatsState":

@@ -15,7 +15,7 @@ from ralph.documents.agent.events import topic_matches
 from ralph.documents.hats.definition import COORDINATOR, Hat
 from ralph.workflows.hats.events import NewEvent, read_turn_events, task_id
 from ralph.workflows.hats.routing import MAX_REFUSALS, HatsContext, cancel_run, describe_silence, end_run, publish
-from ralph.workflows.hats.state import TASK_RESUME, HatsPhase, HatsState, HatStep, QueuedEvent, Wave, WaveWorker
+from ralph.workflows.hats.state import TASK_RESUME, HatsPhase, HatsState, QueuedEvent, Wave, WaveWorker, WorkerStep
 from ralph.workflows.merge_rules import LeftQueue
 
 FAILED = "wave.worker.failed"
@@ -99,7 +99,7 @@ def _accept_wave_turn(context: HatsContext, state: HatsState, ended: TurnEnded, 
     """Accept the turn of a worker: its events wait for the end of the wave, and its work is merged."""
     wave, hat = _wave_and_hat(context, state)
     key = WorkKey.parse(ended.key)
-    worker = next((one for one in wave.workers if one.step is HatStep.TURN and _key(one) == key), None)
+    worker = next((one for one in wave.workers if one.step is WorkerStep.TURN and _key(one) == key), None)
     if worker is None:
         return state
     not_started = _workers_to_start(wave, replace(hat, concurrency=len(wave.workers)))[hat.concurrency :]
@@ -109,7 +109,7 @@ def _accept_wave_turn(context: HatsContext, state: HatsState, ended: TurnEnded, 
         state = replace(state, wave=wave)
     turn_events = read_turn_events(context.settings, hat.id, result)
     state = state.after_turn(
-        ended, acknowledged=turn_events.acknowledged, task=task_id(worker.event.payload), is_apart=True
+        ended, acknowledged=turn_events.acknowledged, task=task_id(worker.event.payload), in_own_worktree=True
     )
     again = replace(worker, attempt=worker.attempt + 1, turn=ended.turn)
     if result.end in (TurnEnd.CUT, TurnEnd.UNAVAILABLE) and not turn_events.published:
@@ -117,13 +117,13 @@ def _accept_wave_turn(context: HatsContext, state: HatsState, ended: TurnEnded, 
     if wave.deadline and now >= wave.deadline:
         for other in not_started:
             state = _with_worker(
-                state, replace(other, step=HatStep.DONE, failed="the other workers used all the time of the wave")
+                state, replace(other, step=WorkerStep.DONE, failed="the other workers used all the time of the wave")
             )
     if result.end is not TurnEnd.FINISHED and not turn_events.published:
         why = result.error or f"the turn ended as {result.end}"
         reason = f"{why}; what it did is on the branch ralph/{context.run}/{_worktree(wave, worker)}"
         return _with_worker(
-            state, replace(worker, step=HatStep.DONE, turn=ended.turn, failed=reason, failed_turns=ended.attempt)
+            state, replace(worker, step=WorkerStep.DONE, turn=ended.turn, failed=reason, failed_turns=ended.attempt)
         )
     state = state.with_turn_of(hat.id)
     if turn_events.cancels:
@@ -145,7 +145,7 @@ def _accept_wave_turn(context: HatsContext, state: HatsState, ended: TurnEnded, 
             else NewEvent(TASK_RESUME, describe_silence((worker.event,), hat)),
         )
     return _with_worker(
-        state, replace(worker, step=HatStep.MERGE, turn=ended.turn, said=new_events, default=by_default)
+        state, replace(worker, step=WorkerStep.MERGE, turn=ended.turn, said=new_events, default=by_default)
     )
 
 
@@ -174,7 +174,7 @@ def _finish_merge(state: HatsState, settled: LeftQueue) -> HatsState:
     if commit:
         changed = tuple(replace(one, commit=commit) if one.turn == worker.turn else one for one in state.changed)
         state = replace(state, changed=changed)
-    return _with_worker(state, replace(worker, step=HatStep.DONE, failed=why, commit=commit))
+    return _with_worker(state, replace(worker, step=WorkerStep.DONE, failed=why, commit=commit))
 
 
 def _end_wave(context: HatsContext, state: HatsState, hat: Hat) -> HatsState:
@@ -255,7 +255,7 @@ def _wave_and_hat(context: HatsContext, state: HatsState) -> tuple[Wave, Hat]:
 
 def _workers_to_start(wave: Wave, hat: Hat) -> tuple[WaveWorker, ...]:
     """The workers that have a turn now, as many as may run at once."""
-    return tuple(worker for worker in wave.workers if worker.step is HatStep.TURN)[: hat.concurrency]
+    return tuple(worker for worker in wave.workers if worker.step is WorkerStep.TURN)[: hat.concurrency]
 
 
 def _with_worker(state: HatsState, worker: WaveWorker) -> HatsState:

@@ -8,7 +8,6 @@ from ralph.core.check_output import excerpt_output
 from ralph.core.checks import Check, CheckStatus, Verdict
 from ralph.core.errors import StateError
 from ralph.core.events import (
-    Changes,
     ChecksEnded,
     Commit,
     Decision,
@@ -22,6 +21,7 @@ from ralph.core.events import (
     SideFiles,
     SignalAccepted,
     Stop,
+    Transition,
     TurnEnded,
     TurnStarted,
     WorkCommitted,
@@ -150,32 +150,32 @@ class Loop:
             case _:
                 assert_never(state.phase)
 
-    def accept(self, state: LoopState, event: Event, now: float) -> Changes[LoopState]:
+    def accept(self, state: LoopState, event: Event, now: float) -> Transition[LoopState]:
         """What follows from an event: the next state, and the documents that record it."""
         after = self.next_state(state, event)
         match event:
             case TurnEnded() if state.phase is Phase.REFLECT:
-                return self._changes_with_reflection(after, now)
+                return self._transition_with_reflection(after, now)
             case ChecksEnded() if state.phase is Phase.BASELINE or state.pending is None:
-                changes = self._changes(after)
+                transition = self._transition(after)
                 known = len(after.recalled) if not state.recalled else 0
                 notice = f"lessons of earlier loops are in the prompt: {known} (--no-recall leaves them out)"
-                return replace(changes, notices=(notice,)) if known else changes
+                return replace(transition, notices=(notice,)) if known else transition
             case ChecksEnded():
                 reflects = Phase.REFLECT in (after.phase, *after.next_phases)
-                changes = self._changes(after) if reflects else self._changes_with_reflection(after, now)
+                transition = self._transition(after) if reflects else self._transition_with_reflection(after, now)
                 lines = {f"{self.home}/iterations.jsonl": log_line(after.iterations[-1])}
-                changes = replace(changes, side_files=replace(changes.side_files, lines=lines))
-                return replace(changes, notices=(*changes.notices, *_describe_failed_turn(after)))
+                transition = replace(transition, side_files=replace(transition.side_files, lines=lines))
+                return replace(transition, notices=(*transition.notices, *_describe_failed_turn(after)))
             case DocumentEdited(path=self.state_path) | WorkCommitted():
-                return self._changes(after)
+                return self._transition(after)
             case RunEnded():
                 report = completion_report(after, self.settings, event, self.checks)
                 place = report_path(HOME, now, self.settings.run_id, after.ends)
-                changes = self._changes(after)
-                return replace(changes, documents={**changes.documents, place: report})
+                transition = self._transition(after)
+                return replace(transition, documents={**transition.documents, place: report})
             case _:
-                return Changes(after)
+                return Transition(after)
 
     def next_state(self, state: LoopState, event: Event) -> LoopState:
         match event:
@@ -213,20 +213,20 @@ class Loop:
             copied_files=state.logs,
         )
 
-    def _changes(self, state: LoopState) -> Changes[LoopState]:
+    def _transition(self, state: LoopState) -> Transition[LoopState]:
         documents = {self.state_path: state_json(state, self.settings)}
         copies = {f"{HOME}/current-loop.json": current_loop_json(state, self.settings)}
-        return Changes(state, documents, SideFiles(copies))
+        return Transition(state, documents, SideFiles(copies))
 
-    def _changes_with_reflection(self, state: LoopState, now: float) -> Changes[LoopState]:
+    def _transition_with_reflection(self, state: LoopState, now: float) -> Transition[LoopState]:
         """The same with the reflection on the last iteration, if there is something to learn from it."""
-        changes = self._changes(state)
+        transition = self._transition(state)
         last = state.iterations[-1]
         if not last.passed and not last.what_failed:
-            return changes
+            return transition
         path = f"{HOME}/reflections/loops/{self.settings.run_id}/iteration-{last.number}.yaml"
-        copies = {**changes.side_files.copies, path: reflection_of(state, self.settings, now)}
-        return replace(changes, side_files=SideFiles(copies))
+        copies = {**transition.side_files.copies, path: reflection_of(state, self.settings, now)}
+        return replace(transition, side_files=SideFiles(copies))
 
     def _accept_edit(self, state: LoopState, path: str, content: str) -> LoopState:
         """Accept what the user may change: the task and the notes. Phase, counters and verdicts stay the engine's.

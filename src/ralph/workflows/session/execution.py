@@ -338,7 +338,7 @@ def mark_started(state: SessionState, task: str, now: float) -> SessionState:
     return state.with_task_flow(task, started=True).with_annotation(task, Marker.WIP, "started", stamp(now))
 
 
-def unqueue_attempt(state: SessionState, task: str) -> SessionState:
+def withdraw_attempt(state: SessionState, task: str) -> SessionState:
     """The state in which an attempt that no turn has started was never asked for."""
     flow = state.flow_of(task)
     return state.with_task_flow(

@@ -27,7 +27,7 @@ from ralph.documents.session.reports import (
 from ralph.documents.session.tasks import natural_key
 from ralph.documents.session.values import front_values, with_front_matter
 from ralph.documents.session.values import render_timestamp as stamp
-from ralph.workflows.session.execution import add_update, unqueue_attempt
+from ralph.workflows.session.execution import add_update, withdraw_attempt
 from ralph.workflows.session.planning import UPDATE, accept_breakdown, add_listed_tasks, next_step
 from ralph.workflows.session.state import SessionSettings, SessionState, Step
 from ralph.workflows.session.work_keys import SessionKey, SessionWork
@@ -322,7 +322,7 @@ def mark_aborted(settings: SessionSettings, state: SessionState, now: float) -> 
             state = state.with_annotation(name, Marker.FAILED, "aborted", stamp(now))
             state = state.with_task_flow(name, step=Step.REST, why=ABORTED)
         elif state.flow_of(name).step is Step.EXECUTE:
-            state = unqueue_attempt(state, name)
+            state = withdraw_attempt(state, name)
     return _record_end(state, Status.ABORTED, now).with_state(State.COMPLETE)
 
 

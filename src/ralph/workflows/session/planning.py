@@ -184,10 +184,10 @@ def skip_steps(state: SessionState) -> SessionState:
     return state
 
 
-def keep_snapshot(settings: SessionSettings, state: SessionState) -> SessionState:
+def keep_plan_copy(settings: SessionSettings, state: SessionState) -> SessionState:
     """The state with a copy of the plan of this iteration, which is never overwritten."""
     number, layout = state.metadata.iteration, settings.layout
-    text, path = state.texts.get(layout.plan(number), ""), layout.snapshot(number)
+    text, path = state.texts.get(layout.plan(number), ""), layout.plan_copy(number)
     if layout.is_classic or layout.nested or not text or path in state.texts:
         return state
     return state.with_texts({path: text})
@@ -241,17 +241,17 @@ def _file_plan(settings: SessionSettings, state: SessionState, documents: Mappin
 def _file_update(
     settings: SessionSettings, state: SessionState, step: str, documents: Mapping[str, str]
 ) -> SessionState:
-    """The new plan beside a snapshot of the one before, which is never overwritten."""
+    """The new plan beside a copy of the one before, which is never overwritten."""
     number, layout = state.metadata.iteration, settings.layout
     if isinstance(layout, ClassicLayout):
-        snapshot, before = layout.snapshot(int(step.removeprefix(UPDATE))), state.texts.get(layout.plan(1), "")
-        state = state.with_texts({snapshot: before, layout.plan(1): documents["plan.md"]})
+        copy, before = layout.plan_copy(int(step.removeprefix(UPDATE))), state.texts.get(layout.plan(1), "")
+        state = state.with_texts({copy: before, layout.plan(1): documents["plan.md"]})
         for name in [name for name, flow in state.flow.tasks.items() if flow.rescoped]:
             # The planner has read what the user asked for instead.
             state = state.with_task_flow(name, rescoped=False)
         return reopen_failed_tasks(settings, state)
     before = state.texts.get(layout.plan(number), "")
-    texts = {} if layout.snapshot(number - 1) in state.texts else {layout.snapshot(number - 1): before}
+    texts = {} if layout.plan_copy(number - 1) in state.texts else {layout.plan_copy(number - 1): before}
     texts[layout.plan(number)] = documents["plan.md"]
     if text := documents.get("delta.md"):
         texts[layout.delta(number)] = text

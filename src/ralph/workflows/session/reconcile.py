@@ -8,7 +8,7 @@ from ralph.documents.session.metadata import State
 from ralph.documents.session.progress import FINAL_MARKERS, Marker
 from ralph.documents.session.tasks import Task
 from ralph.workflows.merge_rules import Queue
-from ralph.workflows.session.execution import reopen_task, unqueue_attempt
+from ralph.workflows.session.execution import reopen_task, withdraw_attempt
 from ralph.workflows.session.planning import read_guardrails
 from ralph.workflows.session.state import Flow, SessionSettings, SessionState, Step
 
@@ -146,7 +146,7 @@ def _reconcile_by_flow(settings: SessionSettings, state: SessionState, name: str
     if marker is Marker.DONE:
         return state.without_task_flow(name) if name in state.flow.tasks else state
     if flow.step is Step.EXECUTE and not flow.started and marker in (Marker.TODO, Marker.FAILED):
-        return state if _are_needs_done(state, name) else unqueue_attempt(state, name)
+        return state if _are_needs_done(state, name) else withdraw_attempt(state, name)
     if marker is Marker.TODO and flow.attempts_in_iteration:
         # Only an attempt with a report has happened. Another number would skip the work of one that was interrupted.
         reported = max(state.reports(name), default=0)

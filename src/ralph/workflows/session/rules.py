@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from ralph.core.checks import Check, Verdict
 from ralph.core.errors import StateError
 from ralph.core.events import (
-    Changes,
     ChecksEnded,
     Decision,
     Do,
@@ -22,6 +21,7 @@ from ralph.core.events import (
     RunEnded,
     SignalAccepted,
     Stop,
+    Transition,
     TurnEnded,
     TurnStarted,
     Work,
@@ -92,7 +92,7 @@ class Session(SessionSettings):
             guardrails=planning.read_guardrails(self, documents),
             flow=flow,
         )
-        return self._queue_tasks(self._reconcile(with_listed_tasks(state)))
+        return self._request_startable_tasks(self._reconcile(with_listed_tasks(state)))
 
     def _load_from_files(self, documents: Mapping[str, str]) -> SessionState:
         """The session that its files describe, even if other tools wrote them. Missing files are added."""
@@ -119,14 +119,14 @@ class Session(SessionSettings):
                 state, progress=progress.parse_progress(state.texts[path], self.layout.style), written=repaired
             )
         state = self._reconcile(planning.add_update_steps(with_listed_tasks(state)))
-        return self._queue_tasks(reconcile.continue_reviews(iterations.infer_metadata(state), known))
+        return self._request_startable_tasks(reconcile.continue_reviews(iterations.infer_metadata(state), known))
 
     def _reconcile(self, state: SessionState) -> SessionState:
         """The state in line with its markers. The feed of the run gets what changed while no engine ran."""
         after = reconcile.reconcile(self, state)
         return replace(after, unreported=find_changes_while_stopped(state, after))
 
-    def _queue_tasks(self, state: SessionState) -> SessionState:
+    def _request_startable_tasks(self, state: SessionState) -> SessionState:
         """The state that also asks for tasks that only became possible by what the user changed while no engine ran."""
         if state.state not in (State.BATCHING, State.EXECUTING_BATCH, State.REVIEWING_BATCH):
             return state
@@ -145,7 +145,7 @@ class Session(SessionSettings):
             return Do(work_items)
         return Stop(Outcome.PAUSED if state.flow.is_pause else Outcome.BLOCKED, state.flow.stop_reason)
 
-    def accept(self, state: SessionState, event: Event, now: float) -> Changes[SessionState]:
+    def accept(self, state: SessionState, event: Event, now: float) -> Transition[SessionState]:
         """The state after an event, and the documents that record it."""
         after = self._apply_event(state, event, now)
         # The end of a run and the start of a turn start no work. Neither does a signal that changes nothing in the session.
@@ -171,7 +171,7 @@ class Session(SessionSettings):
         tasks = (*state.unreported, *find_task_changes(state, after))
         texts = {**after.texts, **filed} if filed else after.texts
         after = replace(after, texts=texts, written={}, notices=(), unreported=())
-        return Changes(after, written, notices=notices, tasks=tasks)
+        return Transition(after, written, notices=notices, tasks=tasks)
 
     # Apply events
 
@@ -351,7 +351,7 @@ class Session(SessionSettings):
         filled = state.progress.with_filled_section(progress.implementation_title(iteration.iteration))
         state = replace(state, iteration=iteration, progress=filled).with_flow(replans=0)
         state = execution.reopen_failed_tasks(self, state) if state.state is State.REPLANNING else state
-        return planning.keep_snapshot(self, state).with_state(State.BATCHING)
+        return planning.keep_plan_copy(self, state).with_state(State.BATCHING)
 
     def _waits_for_planning(self, state: SessionState) -> bool:
         """Whether an update by the user has to be planned before other work starts."""

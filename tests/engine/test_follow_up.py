@@ -12,15 +12,15 @@ from ralph.core.limits import Usage
 from ralph.core.outcomes import Outcome
 from ralph.core.prompt import Prompt
 from ralph.core.turns import Change, Failure, FileStat, Turn, TurnEnd, TurnRequest, TurnResult
-from ralph.engine.turn_outcome import (
+from ralph.engine.follow_up import (
     AgentChain,
+    FollowUp,
     NextStep,
     PendingWork,
     ReturnedTurn,
     Situation,
-    TurnOutcome,
     classify_end,
-    decide_outcome,
+    decide_follow_up,
 )
 
 # Written out: a test that imports what it checks cannot fail.
@@ -130,7 +130,7 @@ def expected(case: Case) -> tuple[NextStep, TurnEnd]:
     return following, end
 
 
-def decide(case: Case, **changes: Any) -> TurnOutcome:
+def decide(case: Case, **changes: Any) -> FollowUp:
     request = TurnRequest(
         "key",
         "role",
@@ -169,21 +169,21 @@ def decide(case: Case, **changes: Any) -> TurnOutcome:
         now=NOW,
     )
     returned = ReturnedTurn(turn, replace(result, **changes), work, missed_messages)
-    return decide_outcome(returned, situation)
+    return decide_follow_up(returned, situation)
 
 
 @cache
-def every_outcome() -> tuple[tuple[Case, TurnOutcome], ...]:
+def every_follow_up() -> tuple[tuple[Case, FollowUp], ...]:
     return tuple((case, decide(case)) for case in every_case())
 
 
 class TestEveryCombination:
     @pytest.mark.parametrize("end", TurnEnd)
     def test_the_table_says_what_follows(self, end: TurnEnd) -> None:
-        cases = [(case, outcome) for case, outcome in every_outcome() if case.end is end]
+        cases = [(case, follow_up) for case, follow_up in every_follow_up() if case.end is end]
         assert cases
-        for case, outcome in cases:
-            assert (outcome.next, outcome.result.end) == expected(case), case
+        for case, follow_up in cases:
+            assert (follow_up.next, follow_up.result.end) == expected(case), case
 
     @pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row[1]}: {row[0]}")
     def test_no_row_is_without_effect(self, row: Row) -> None:
@@ -192,20 +192,20 @@ class TestEveryCombination:
 
     def test_what_holds_for_all_of_them(self) -> None:
         request = TurnRequest("key", "role", Prompt.of("do it"), is_iteration=True)
-        for case, outcome in every_outcome():
-            has_next = outcome.next not in (NextStep.SETTLED, NextStep.LATER)
-            assert (outcome.at is not None, bool(outcome.reason)) == (has_next, has_next), case
-            assert outcome.at is None or outcome.at >= NOW
-            is_available = outcome.result.end is not TurnEnd.UNAVAILABLE
-            assert outcome.completes_iteration(request) == (outcome.next is NextStep.SETTLED and is_available), case
-            assert (outcome.stop is not None) == (outcome.next is NextStep.SETTLED and not is_available), case
-            assert not outcome.completes_iteration(replace(request, is_iteration=False))
+        for case, follow_up in every_follow_up():
+            has_next = follow_up.next not in (NextStep.SETTLED, NextStep.LATER)
+            assert (follow_up.at is not None, bool(follow_up.reason)) == (has_next, has_next), case
+            assert follow_up.at is None or follow_up.at >= NOW
+            is_available = follow_up.result.end is not TurnEnd.UNAVAILABLE
+            assert follow_up.completes_iteration(request) == (follow_up.next is NextStep.SETTLED and is_available), case
+            assert (follow_up.stop is not None) == (follow_up.next is NextStep.SETTLED and not is_available), case
+            assert not follow_up.completes_iteration(replace(request, is_iteration=False))
 
 
 class TestReasons:
     def test_a_broken_answer_that_is_required_fails_with_all_its_errors(self) -> None:
-        outcome = decide(Case(broken=True, repair=True, required=True))
-        assert (outcome.result.error, outcome.reason) == ("no summary; no status", "no summary; no status")
+        follow_up = decide(Case(broken=True, repair=True, required=True))
+        assert (follow_up.result.error, follow_up.reason) == ("no summary; no status", "no summary; no status")
 
     def test_rejected_documents_are_retried_without_a_wait_and_remembered(self) -> None:
         turn = Turn(
@@ -220,9 +220,9 @@ class TestReasons:
         )
         work = PendingWork(attempt=3, turn_to_repair=first)
         result = TurnResult(FINISHED, 2, 3, answer_errors=("no id", "no files"))
-        outcome = decide_outcome(ReturnedTurn(turn, result, work, ()), situation())
-        assert (outcome.next, outcome.at) == (NextStep.RETRY, situation().now)
-        work.note_turn_ended(TurnEnded("key", 7, "role", 3, outcome.result, retry_at=outcome.at))
+        follow_up = decide_follow_up(ReturnedTurn(turn, result, work, ()), situation())
+        assert (follow_up.next, follow_up.at) == (NextStep.RETRY, situation().now)
+        work.note_turn_ended(TurnEnded("key", 7, "role", 3, follow_up.result, retry_at=follow_up.at))
         assert work.turn_to_repair is None and work.rejected_turn is not None
         assert work.rejected_turn.result.answer_errors == ("no id", "no files")
 
@@ -244,15 +244,15 @@ class TestReasons:
         assert decide(Case(end), error=error).reason == reason
 
     def test_a_run_without_a_usable_agent_ends_with_its_error(self) -> None:
-        outcome = decide(Case(TurnEnd.UNAVAILABLE), error="not signed in; run `claude login`")
-        assert outcome.stop == Stop(Outcome.AGENT_UNAVAILABLE, "not signed in; run `claude login`")
+        follow_up = decide(Case(TurnEnd.UNAVAILABLE), error="not signed in; run `claude login`")
+        assert follow_up.stop == Stop(Outcome.AGENT_UNAVAILABLE, "not signed in; run `claude login`")
 
     def test_another_agent_takes_over(self) -> None:
         assert decide(Case(TurnEnd.LIMITED, second=True)).reason == "second takes over from first"
 
     def test_steering_that_is_given_up_is_said(self) -> None:
-        outcome = decide(Case(late="too often"))
-        assert outcome.notice == (
+        follow_up = decide(Case(late="too often"))
+        assert follow_up.notice == (
             "Turn 7 was already continued 2 times for your messages; the next turn receives signal.yaml."
         )
         assert decide(Case(late="yes")).notice == ""
@@ -272,8 +272,8 @@ class TestWaits:
     ) -> None:
         turn = Turn(number, 1, TurnRequest("key", "role", Prompt.of("do it")), agent="a")
         result = TurnResult(TurnEnd.OVERLOADED, 0, 1)
-        outcome = decide_outcome(ReturnedTurn(turn, result, PendingWork(overloads=overloads), ()), situation())
-        assert outcome.at == (None if seconds is None else pytest.approx(NOW + seconds))
+        follow_up = decide_follow_up(ReturnedTurn(turn, result, PendingWork(overloads=overloads), ()), situation())
+        assert follow_up.at == (None if seconds is None else pytest.approx(NOW + seconds))
 
     @pytest.mark.parametrize("attempt", range(1, 6))
     def test_failures_wait_longer_each_time_and_then_no_more(self, attempt: int) -> None:
@@ -282,9 +282,9 @@ class TestWaits:
             Turn(1, attempt, request, agent="a"), TurnResult(FAILED, 0, 1), PendingWork(attempt=attempt), ()
         )
         waits = {1: NOW, 2: NOW + 30, 3: NOW + 60, 4: NOW + 60, 5: None}
-        assert decide_outcome(returned, situation()).at == waits[attempt]
+        assert decide_follow_up(returned, situation()).at == waits[attempt]
         no_retries = replace(returned, turn=Turn(1, attempt, replace(request, retries=0), agent="a"))
-        assert decide_outcome(no_retries, situation()).next is NextStep.SETTLED
+        assert decide_follow_up(no_retries, situation()).next is NextStep.SETTLED
 
 
 def situation() -> Situation:
@@ -299,7 +299,7 @@ class TestRepairs:
         turn = Turn(2, 1, TurnRequest("key", "role", Prompt.of("do it")), errors_to_repair=("no summary",), agent="a")
         work = PendingWork()
         work.note_turn_ended(broken)
-        result = decide_outcome(ReturnedTurn(turn, repair, work, ()), situation()).result
+        result = decide_follow_up(ReturnedTurn(turn, repair, work, ()), situation()).result
         assert (result.text, result.change, result.answer) == ("I did it", Change("s2", files=0), {"summary": "s"})
         ended = TurnEnded("key", 2, "role", 1, result, earlier=work.earlier)
         assert ended.change == Change("s2", files=3)
@@ -324,8 +324,8 @@ class TestResponses:
             (PendingWork(messages=("one",)), (), answer["steering"]),
             (PendingWork(), ("one",), answer["steering"]),
         ):
-            outcome = decide_outcome(ReturnedTurn(turn, replace(result, received=heard), work, ()), situation())
-            assert outcome.result.answer == {"summary": "s", "steering": kept}
+            follow_up = decide_follow_up(ReturnedTurn(turn, replace(result, received=heard), work, ()), situation())
+            assert follow_up.result.answer == {"summary": "s", "steering": kept}
 
 
 class TestHowATurnEnded:

@@ -1,6 +1,6 @@
 """What follows a turn: the one place that decides it, from the exit of the process to the counters of the run.
 
-`classify_end` says how a turn ended. `decide_outcome` says what follows: is the work settled, and if not, who continues
+`classify_end` says how a turn ended. `decide_follow_up` says what follows: is the work settled, and if not, who continues
 it, when and why. `PendingWork` counts what has come of the work so far. The policies that they need are beside them.
 """
 
@@ -246,7 +246,7 @@ class Situation:
 
 
 @dataclass(frozen=True)
-class TurnOutcome:
+class FollowUp:
     """What follows a turn."""
 
     next: NextStep
@@ -277,7 +277,7 @@ class TurnOutcome:
         return request.is_iteration and self.settles_work and self.result.end is not TurnEnd.UNAVAILABLE
 
 
-def decide_outcome(returned: ReturnedTurn, situation: Situation) -> TurnOutcome:
+def decide_follow_up(returned: ReturnedTurn, situation: Situation) -> FollowUp:
     """Decide what follows a turn."""
     work, result = returned.work, returned.result
     if work.turn_to_repair:
@@ -286,34 +286,34 @@ def decide_outcome(returned: ReturnedTurn, situation: Situation) -> TurnOutcome:
 
     # Did it end with the run? Then nothing is decided before the run is resumed.
     if result.end is TurnEnd.STOPPED:
-        return TurnOutcome(NextStep.LATER, result)
+        return FollowUp(NextStep.LATER, result)
 
     if result.lacks_worktree:
         return _retry_setup(result, work, situation.now)
-    outcome = _decide_next(returned, result, situation)
-    if returned.missed_messages and outcome.result.end is TurnEnd.FINISHED:
+    follow_up = _decide_next(returned, result, situation)
+    if returned.missed_messages and follow_up.result.end is TurnEnd.FINISHED:
         late = ", ".join(returned.missed_messages)
         notice = (
             f"Turn {returned.turn.number} was already continued {MAX_STEER_CONTINUATIONS} times for your messages;"
             f" the next turn receives {late}."
         )
-        outcome = replace(outcome, notice=notice)
+        follow_up = replace(follow_up, notice=notice)
 
     # Is there anything left for another turn? If not, this was the last one. An interrupted turn is not judged by
     # limits: its work was not done, and a resume continues it.
-    needs_turn = outcome.at is not None and outcome.result.end is not TurnEnd.INTERRUPTED
+    needs_turn = follow_up.at is not None and follow_up.result.end is not TurnEnd.INTERRUPTED
     if needs_turn and situation.is_over_limit and not situation.is_ending:
-        return _settle_over_limit(outcome)
-    return outcome
+        return _settle_over_limit(follow_up)
+    return follow_up
 
 
-def _decide_next(returned: ReturnedTurn, result: TurnResult, situation: Situation) -> TurnOutcome:
+def _decide_next(returned: ReturnedTurn, result: TurnResult, situation: Situation) -> FollowUp:
     turn, work, now = returned.turn, returned.work, situation.now
 
     # Was it steered? Interrupted for a message, finished before it got one, or paused as the user asked.
     if is_steered(result, work, returned.missed_messages):
         steered = replace(result, end=TurnEnd.STEERED, is_own_end=result.end is TurnEnd.FINISHED)
-        return TurnOutcome(NextStep.CONTINUE, steered, now, "it continues with the message from the user")
+        return FollowUp(NextStep.CONTINUE, steered, now, "it continues with the message from the user")
 
     # Is the answer broken? One turn may repair it. After that it counts as a failure if the answer is required. The next
     # turn gets the faults, and does not wait: time does not make a document better.
@@ -321,7 +321,7 @@ def _decide_next(returned: ReturnedTurn, result: TurnResult, situation: Situatio
     if result.end is TurnEnd.FINISHED and result.answer_errors:
         if not turn.errors_to_repair:
             why = f"the answer does not match its schema: {result.answer_errors[0][:200]}"
-            return TurnOutcome(NextStep.REPAIR, result, now, why)
+            return FollowUp(NextStep.REPAIR, result, now, why)
         if turn.request.answer_required:
             is_rejected = True
             result = replace(result, end=TurnEnd.FAILED, error="; ".join(result.answer_errors))
@@ -335,34 +335,34 @@ def _decide_next(returned: ReturnedTurn, result: TurnResult, situation: Situatio
         is_overload = result.end is TurnEnd.OVERLOADED
         may_hand_over = agent != turn.agent and not (is_overload and work.overloads >= len(OVERLOAD_WAITS))
         if at == NEVER:
-            return TurnOutcome(NextStep.SETTLED, result)
+            return FollowUp(NextStep.SETTLED, result)
         if may_hand_over:
-            return TurnOutcome(NextStep.HAND_OVER, result, at, f"{agent} takes over from {turn.agent}")
+            return FollowUp(NextStep.HAND_OVER, result, at, f"{agent} takes over from {turn.agent}")
         if not is_overload:
-            return TurnOutcome(NextStep.WAIT, result, at, "waiting for the provider's limit")
+            return FollowUp(NextStep.WAIT, result, at, "waiting for the provider's limit")
 
     # Does what it handed over count although it failed?
     has_failed = result.end in (TurnEnd.FAILED, TurnEnd.IDLE)
     if has_failed and turn.request.accepts_failed_documents and any(result.documents.values()):
-        return TurnOutcome(NextStep.SETTLED, result)
+        return FollowUp(NextStep.SETTLED, result)
     change = add_changes([*(one.change for one in work.earlier), result.change])
     has_changed = change is not None and change.files > 0
     if has_failed and turn.request.verifies_failed_changes and has_changed:
-        return TurnOutcome(NextStep.SETTLED, result)
+        return FollowUp(NextStep.SETTLED, result)
 
     # Is it tried again?
     retry = _retry(result, turn, work, now)
     if retry:
         at, why = retry
-        return TurnOutcome(NextStep.RETRY, result, now if is_rejected else at, why)
-    return TurnOutcome(NextStep.SETTLED, _give_up_overloaded(result))
+        return FollowUp(NextStep.RETRY, result, now if is_rejected else at, why)
+    return FollowUp(NextStep.SETTLED, _give_up_overloaded(result))
 
 
-def _retry_setup(result: TurnResult, work: PendingWork, now: float) -> TurnOutcome:
+def _retry_setup(result: TurnResult, work: PendingWork, now: float) -> FollowUp:
     """Try once more, at once: waiting does not make a setup command better. After that, only the user can help."""
     if work.attempt == 1:
-        return TurnOutcome(NextStep.RETRY, result, now, result.error)
-    return TurnOutcome(NextStep.SETTLED, replace(result, end=TurnEnd.UNAVAILABLE))
+        return FollowUp(NextStep.RETRY, result, now, result.error)
+    return FollowUp(NextStep.SETTLED, replace(result, end=TurnEnd.UNAVAILABLE))
 
 
 def _give_up_overloaded(result: TurnResult) -> TurnResult:
@@ -411,11 +411,13 @@ def _retry(result: TurnResult, turn: Turn, work: PendingWork, now: float) -> tup
             return None
 
 
-def _settle_over_limit(outcome: TurnOutcome) -> TurnOutcome:
-    """The outcome of a turn after which no other may start: what it finished counts, the rest was cut."""
-    was_finished = outcome.next is NextStep.REPAIR or (outcome.next is NextStep.CONTINUE and outcome.result.code == 0)
+def _settle_over_limit(follow_up: FollowUp) -> FollowUp:
+    """What follows a turn after which no other may start: what it finished counts, the rest was cut."""
+    was_finished = follow_up.next is NextStep.REPAIR or (
+        follow_up.next is NextStep.CONTINUE and follow_up.result.code == 0
+    )
     end = TurnEnd.FINISHED if was_finished else TurnEnd.CUT
-    return TurnOutcome(NextStep.SETTLED, replace(outcome.result, end=end))
+    return FollowUp(NextStep.SETTLED, replace(follow_up.result, end=end))
 
 
 def _join(some: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
