@@ -53,7 +53,11 @@ NAMES = (
     Retired(r"^(MergeQueue|Red|red_in|newly_red|is_red|LOOK|papers|rested)$", "metaphor or unclear", "a plain noun"),
     Retired(r"^(\w+_)?tries$", "two words for an attempt", "attempts"),
     Retired(r"^(TurnOutcome|decide_outcome)$", "it is what follows a turn, not its outcome", "FollowUp"),
-    Retired(r"^(HatStep|refuse_claimed|unqueue_attempt|keep_snapshot|makes_tree|is_in)$", "misleading", "a plain name"),
+    Retired(
+        r"^(HatStep|refuse_claimed|unqueue_attempt|keep_snapshot|makes_tree|is_in|most_resolves|shares_tree)$",
+        "misleading",
+        "a plain name",
+    ),
 )
 
 PARTICIPLES = frozenset(

@@ -164,7 +164,7 @@ def test_nothing_leaks_from_one_run_to_the_next(project: Project) -> None:  # no
     assert "old notes" not in page and "<ready-tasks" not in page
     assert (second / "before" / ".ralph-agent-scratchpad.md").read_text() == "old notes\n"
     state = json.loads((second / "hats.json").read_text())
-    assert state["number"] == 13 and state["activations"]["planner"] == 3
+    assert state["events_published"] == 13 and state["activations"]["planner"] == 3
     rows = [json.loads(line) for line in (pad.parent / "tasks.jsonl").read_text().splitlines()]
     assert {row["status"] for row in rows if row["loop_id"] == first.name} == {"open", "in_progress"}
 

@@ -14,13 +14,13 @@ from ralph.core.checks import Check, Verdict
 from ralph.core.codec import from_plain, to_plain
 from ralph.core.entries import ENTRY_TYPES, NAMES, MergeStarted
 from ralph.core.errors import RalphError, StateError
-from ralph.core.events import TurnStarted
+from ralph.core.events import MergeEnded, TurnStarted
 from ralph.core.signals import Signal
 from ralph.core.turns import AgentEvent
 from ralph.documents.run_record import RunRecord
-from ralph.workflows.hats.state import HatsState, Wave
+from ralph.workflows.hats.state import HatsState, Wave, WaveWorker
 from ralph.workflows.loop.state import LoopState
-from ralph.workflows.merge_rules import Waiting
+from ralph.workflows.merge_rules import Queue, Waiting
 from ralph.workflows.session.state import Flow, TaskFlow
 
 
@@ -158,13 +158,38 @@ def test_a_journal_of_an_earlier_version_is_read_under_its_former_names() -> Non
             {"task": "a", "workspace": "a/1", "title": "Add"},
             {"task": "a", "worktree": "a/1", "title": "Add"},
         ),
-        (TaskFlow, {"attempt": 3, "tries": 2}, {"attempt": 3, "attempts_in_iteration": 2}),
+        (
+            MergeEnded,
+            {"key": "merge-a-1-1", "workspace": "a/1", "end": "conflict", "moved": True},
+            {"key": "merge-a-1-1", "worktree": "a/1", "end": "conflict", "others_merged": True},
+        ),
+        (Queue, {"most_resolves": 3}, {"max_failed_resolutions": 3}),
+        (
+            TaskFlow,
+            {"attempt": 3, "tries": 2, "checked": "all pass"},
+            {"attempt": 3, "attempts_in_iteration": 2, "check_results": "all pass"},
+        ),
         (
             Flow,
             {"stop": "paused by the user", "paused": True, "rested": True},
             {"stop_reason": "paused by the user", "is_pause": True, "run_has_ended": True},
         ),
+        (
+            Flow,
+            {"asked": ["Scope"], "asked_at": 7.5, "checked": "all pass"},
+            {"categories_asked": ["Scope"], "approval_asked_at": 7.5, "check_results": "all pass"},
+        ),
         (Wave, {"hat": "builder", "jobs": []}, {"hat": "builder", "workers": []}),
+        (
+            WaveWorker,
+            {"event": {"number": 3, "topic": "piece.ready", "default": True}, "default": True},
+            {"event": {"number": 3, "topic": "piece.ready", "by_engine": True}, "by_engine": True},
+        ),
+        (
+            HatsState,
+            {"objective": "x", "turn": 4, "number": 9, "defaults": {"builder": 2}},
+            {"objective": "x", "last_turn": 4, "events_published": 9, "default_turns_in_a_row": {"builder": 2}},
+        ),
         (
             HatsState,
             {"objective": "x", "taken": 2, "red": {"tree": "abc", "tests": ["t"]}},

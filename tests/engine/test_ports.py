@@ -356,7 +356,7 @@ class TestConversations:
         sim = Simulation(tmp_path, [interrupted, Play(works, session="s1")])
         sim.run()
         first, second = (sim.processes[number].turn for number in (1, 2))
-        assert (first.before.cost, second.before.cost, second.before.tokens) == (None, 0.5, 100)
+        assert (first.used_before.cost, second.used_before.cost, second.used_before.tokens) == (None, 0.5, 100)
 
     def test_an_adopted_turn_of_a_conversation_knows_it_too(self, tmp_path: Path) -> None:
         seen: list[Turn] = []
@@ -367,7 +367,7 @@ class TestConversations:
             sim.run()
         sim.onlooker.on_agent_event = lambda turn, event: seen.append(turn)  # type: ignore[method-assign]
         sim.run()
-        assert {(one.number, one.before.cost) for one in seen} == {(2, 0.5)}
+        assert {(one.number, one.used_before.cost) for one in seen} == {(2, 0.5)}
 
 
 class TestAdoption:

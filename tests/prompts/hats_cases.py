@@ -76,7 +76,9 @@ def rules(settings: HatsSettings = CODE_ASSIST, checks: tuple[Check, ...] = CHEC
 
 
 def state(topic: str, payload: str, source: str, **more: object) -> HatsState:
-    given = HatsState(OBJECTIVE, iteration=5, turn=4, number=4, queue=(QueuedEvent(4, topic, payload, source, 4),))
+    given = HatsState(
+        OBJECTIVE, iteration=5, last_turn=4, events_published=4, queue=(QueuedEvent(4, topic, payload, source, 4),)
+    )
     return replace(given, **{"texts": TEXTS, **more})
 
 
@@ -91,7 +93,7 @@ def case(name: str, request: TurnRequest, settings: HatsSettings = CODE_ASSIST) 
 
 
 def cases() -> Iterator[Case]:
-    start = replace(state("build.start", OBJECTIVE, "ralph"), texts={}, turn=0)
+    start = replace(state("build.start", OBJECTIVE, "ralph"), texts={}, last_turn=0)
     yield case("planner-first", ask(start, "planner"))
     yield case("planner-further", ask(state("queue.advance", ABOUT_TASK, "finalizer", texts=KNOWN), "planner"))
     task = state("tasks.ready", ABOUT_TASK, "planner")
@@ -183,7 +185,7 @@ def _refuted() -> Case:
     payload = (
         "task_id: task-1-abcd\n\nThe engine ran the checks, and they do not pass:\n$ pytest -q\n(failed: exit code 1)"
     )
-    event = QueuedEvent(4, "code.red", payload, "coder", 4, default=True, instead_of="test.green")
+    event = QueuedEvent(4, "code.red", payload, "coder", 4, by_engine=True, instead_of="test.green")
     return case("coder-refuted", ask(replace(state("", "", ""), queue=(event,)), "coder", rules(settings)), settings)
 
 

@@ -15,8 +15,8 @@ def gates_after(*words: str, settings: HatsSettings = CODE_ASSIST) -> dict[str, 
     for word in words:
         source, topic, *task = word.split()
         payload = f"task_id: {task[0]}" if task else ""
-        default = source.startswith("~")
-        gates = dict(update_gates(settings, gates, topic, payload, source=source.strip("~"), default=default))
+        by_engine = source.startswith("~")
+        gates = dict(update_gates(settings, gates, topic, payload, source=source.strip("~"), by_engine=by_engine))
     return gates
 
 

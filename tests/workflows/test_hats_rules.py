@@ -357,7 +357,7 @@ class TestDefaults:
         world = stage()
         world.play(lambda world, hat: Turned() if hat == "builder" else Turned((("tasks.ready", "t-7"),)), 2)
         assert world.state.event.topic == "review.ready"
-        assert (world.state.event.payload, world.state.event.default) == ("t-7", True)
+        assert (world.state.event.payload, world.state.event.by_engine) == ("t-7", True)
         world.play(dutiful, 3)
         assert "`review.ready` from builder, published for it because it published nothing" in world.page
 
@@ -759,4 +759,4 @@ def test_random_agents_never_complete_what_is_not_done(seed: int) -> None:
         assert len(pending) == len(set(pending)), "an event is in the queue twice"
         taken = set(world.taken)
         promised = sum(topic == "LOOP_COMPLETE" for topic in world.topics)
-        assert len(taken | set(pending)) >= world.state.number - promised, "an event was lost"
+        assert len(taken | set(pending)) >= world.state.events_published - promised, "an event was lost"

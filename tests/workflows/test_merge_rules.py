@@ -120,9 +120,9 @@ def test_after_two_resolvers_in_vain_the_work_is_left_on_its_branch() -> None:
 
 
 def test_overtaken_merge_does_not_count_as_a_failure_and_others_wait_in_the_end() -> None:
-    queue, _ = merged(queue_of("a", "b", "c", "d"), "a", CONFLICT, moved=True)
+    queue, _ = merged(queue_of("a", "b", "c", "d"), "a", CONFLICT, others_merged=True)
     for task in ("b", "c"):
-        queue, _ = merged(resolved(queue, "a"), "a", CONFLICT, moved=True)
+        queue, _ = merged(resolved(queue, "a"), "a", CONFLICT, others_merged=True)
         queue, settled = merged(queue, task, MergeResult.MERGED) if task == "b" else (queue, None)
         assert task != "b" or settled
     one = queue.waiting[0]
@@ -161,7 +161,7 @@ def test_names_of_tasks_cannot_be_confused_with_attempts() -> None:
 def test_the_queue_survives_its_document() -> None:
     name = "src/\udcff \n\"'.py"
     failed = CheckResult("t", CheckStatus.FAILED, 1.0, 1, "exit code 1", f"E {'x' * 97}\n" * 100, command="make")
-    queue, _ = merged(queue_of("a", "b"), "a", RED, files=(name,), verdict=Verdict((failed,)), moved=True)
+    queue, _ = merged(queue_of("a", "b"), "a", RED, files=(name,), verdict=Verdict((failed,)), others_merged=True)
     text = queue_json(queue)
     text.encode()
     back = read_queue(text, "queue.json")
@@ -183,11 +183,11 @@ class Branch:
         self.taken_in: dict[str, int] = {}
 
     def merge(self, work: Merge, end: MergeResult) -> MergeEnded:
-        moved = self.taken_in.get(work.worktree) != self.merges
+        others_merged = self.taken_in.get(work.worktree) != self.merges
         if end is MergeResult.MERGED:
             self.merges += 1
-        told = end in (CONFLICT, RED) and moved
-        return MergeEnded(work.key, work.worktree, end, f"ralph/run/{work.worktree}", moved=told)
+        told = end in (CONFLICT, RED) and others_merged
+        return MergeEnded(work.key, work.worktree, end, f"ralph/run/{work.worktree}", others_merged=told)
 
 
 @settings(max_examples=200, deadline=None)
@@ -220,4 +220,6 @@ def test_every_task_is_settled_exactly_once_whatever_the_merges_say(tasks: int, 
             assert done is None
     assert Counter(one.task for one in settled) == every
     assert all(one.is_merged or one.merge.branch == f"ralph/run/{one.worktree}" for one in settled)
-    assert all(count <= queue.most_resolves + tasks + 1 for count in turns.values()), "and nobody resolves for ever"
+    assert all(count <= queue.max_failed_resolutions + tasks + 1 for count in turns.values()), (
+        "and nobody resolves for ever"
+    )

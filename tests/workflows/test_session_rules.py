@@ -191,7 +191,7 @@ class Driver:
                 if end is MergeResult.MERGED:
                     self.merged.append(workspace)
                 return MergeEnded(
-                    key, workspace, end, f"ralph/{ID}/{workspace}", "abc", moved=self.chance.random() < 0.3
+                    key, workspace, end, f"ralph/{ID}/{workspace}", "abc", others_merged=self.chance.random() < 0.3
                 )
             case Promote(key=key, worktree=workspace):
                 return MergeEnded(key, workspace, MergeResult.MERGED)

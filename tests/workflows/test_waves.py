@@ -95,14 +95,22 @@ def test_one_that_fails_does_not_stop_the_others() -> None:
     assert world.turns[-1] == ("gatherer", "piece.done")
 
 
-def test_work_that_cannot_be_merged_is_resolved_or_left_on_its_branch() -> None:
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [
+        (MergeResult.CONFLICT, "it changes the same lines as work that is merged already"),
+        (MergeResult.REVERTS, "it would revert work that is merged already"),
+        (MergeResult.CHECKS_FAILED, "the checks fail together with the work that is merged already"),
+    ],
+)
+def test_work_that_cannot_be_merged_is_resolved_or_left_on_its_branch(end: MergeResult, why: str) -> None:
     world = stage(SETTINGS)
     tried: Counter[str] = Counter()
 
     def merges(workspace: str) -> MergeResult:
         tried[workspace] += 1
         hopeless = workspace == "builder-4/1"
-        return MergeResult.CONFLICT if hopeless or tried[workspace] == 1 else MergeResult.MERGED
+        return end if hopeless or tried[workspace] == 1 else MergeResult.MERGED
 
     world.merges = merges
     stop = world.play(agent)
@@ -110,6 +118,7 @@ def test_work_that_cannot_be_merged_is_resolved_or_left_on_its_branch() -> None:
     assert world.resolved == 5, "one for each, and another for the one that is hopeless"
     assert len(rows(world, "piece.done")) == 3
     [told] = rows(world, "wave.worker.failed")
+    assert f"its work could not be merged, because {why}" in told
     assert "stays on the branch ralph/" in told and "builder-4/1" in told
 
 
@@ -228,7 +237,7 @@ def test_random_waves_lose_and_repeat_nothing(seed: int) -> None:
         assert len(waiting) == len(set(waiting)), "an event waits twice"
         promised = world.topics.count("LOOP_COMPLETE")
         failed = len(rows(world, "wave.worker.failed"))
-        unseen = world.state.number - len({*world.taken, *waiting})
+        unseen = world.state.events_published - len({*world.taken, *waiting})
         assert unseen <= promised + failed, "an event was lost"
         if stop and stop.outcome is Outcome.SUCCESS:
             assert not world.state.guidance and world.state.wave is None

@@ -136,12 +136,12 @@ class TestTurns:
                 await e.site("mine/1", {"a.txt": "mine\n"})
                 assert (await e.merge("other/1")).end is MergeResult.MERGED
                 merged = await e.merge("mine/1")
-                assert (merged.end, merged.files, merged.moved) == (MergeResult.CONFLICT, ("a.txt",), True)
+                assert (merged.end, merged.files, merged.others_merged) == (MergeResult.CONFLICT, ("a.txt",), True)
                 script = f"cat .ralph/turn/inbox/{MERGED_DIFF} .ralph/turn/inbox/{TASK_DIFF} a.txt"
                 result = await e.turn("mine/1", script, "resolve-1", merges_run_branch=True)
                 assert "+other" in result.text and "+mine" in result.text and "<<<<<<<" in result.text
                 merged = await e.merge("mine/1")
-                assert (merged.end, merged.files, merged.moved) == (MergeResult.CONFLICT, ("a.txt",), False)
+                assert (merged.end, merged.files, merged.others_merged) == (MergeResult.CONFLICT, ("a.txt",), False)
                 await e.turn(
                     "mine/1",
                     "grep -c '<<<<' a.txt; git checkout -q --ours a.txt; echo x > idea",
@@ -323,7 +323,7 @@ class TestMerging:
                 assert (await e.merge("t1/1", fits, key="m1")).end is MergeResult.MERGED
                 one = git(repo, "rev-parse", e.branch)
                 red = await e.merge("t2/1", fits, "echo seen", key="m2")
-                assert (red.end, red.branch, red.commit, red.moved) == (
+                assert (red.end, red.branch, red.commit, red.others_merged) == (
                     MergeResult.CHECKS_FAILED,
                     f"ralph/{run.id}/t2/1",
                     one,

@@ -186,7 +186,7 @@ class MergeEnded:
     files: tuple[str, ...] = ()
     """The files that conflict, or whose merged changes would be lost."""
     verdict: Verdict | None = None
-    moved: bool = False
+    others_merged: bool = field(default=False, metadata=former_name("moved"))
     """Whether other work was merged since the run's branch was last merged into the worktree. Then the task is not at fault."""
     notice: str = ""
     snapshot: str = ""

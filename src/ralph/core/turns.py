@@ -255,7 +255,7 @@ class Turn:
     """The label of the agent that does it."""
     agent_session: str = ""
     """The conversation to continue, if the agent can."""
-    before: Usage = field(default_factory=Usage)
+    used_before: Usage = field(default_factory=Usage)
     """What that conversation has used already."""
     rejected: tuple[str, ...] = ()
     """What was wrong with the documents and the answer of the turn before, if this one does its work again."""

@@ -35,6 +35,12 @@ _WHY = {
     MergeResult.CHECKS_FAILED: "Both sides merge, but on the merged tree the checks do not pass.",
 }
 
+MERGE_FAILURES = {
+    MergeResult.CONFLICT: "it changes the same lines as work that is merged already",
+    MergeResult.REVERTS: "it would revert work that is merged already",
+    MergeResult.CHECKS_FAILED: "the checks fail together with the work that is merged already",
+}
+"""Why a merge was given up, for the user and for agents."""
 _FILES = {
     MergeResult.CONFLICT: "Files with conflicts",
     MergeResult.REVERTS: "Files in which changes of others would be lost",
@@ -81,7 +87,9 @@ class Queue:
     """The work that waits to be merged, oldest first."""
 
     waiting: tuple[Waiting, ...] = ()
-    most_resolves: int = 2
+    max_failed_resolutions: int = field(default=2, metadata=former_name("most_resolves"))
+    """Work is given up after this number of resolver turns that did not resolve its conflict. Turns during which other work
+    was merged do not count."""
 
     def add(self, task: str, worktree: str, title: str, text: str = "") -> "Queue":
         """The queue with one more at its end."""
@@ -107,10 +115,10 @@ class Queue:
         """The queue after an event, and the work that left it."""
         match event:
             case MergeEnded(key=key) if one := self._find(key, _merge_key):
-                failures = one.failures + (one.resolves > 0 and not event.moved)
-                if event.is_merged or failures >= self.most_resolves:
+                failures = one.failures + (one.resolves > 0 and not event.others_merged)
+                if event.is_merged or failures >= self.max_failed_resolutions:
                     return self._without(one), LeftQueue(one.task, one.worktree, event)
-                overtaken = one.overtaken + (one.resolves > 0 and event.moved)
+                overtaken = one.overtaken + (one.resolves > 0 and event.others_merged)
                 tried = replace(one, failures=failures, overtaken=overtaken, resolves=one.resolves + 1)
                 return self._with(one, replace(tried, resolving=True, last=_brief(event))), None
             case TurnEnded(key=key) if one := self._find(key, _resolver_key):

@@ -121,7 +121,7 @@ class LocalTurns:
         self.early.begun.add(turn.number)
         for name, text in self.early.texts.pop(turn.number, {}).items():
             self._write_message(directory / MESSAGES, name, text)
-        tail = OutputTail(directory, agent.reader(call, turn.before), watch, turn.number)
+        tail = OutputTail(directory, agent.reader(call, turn.used_before), watch, turn.number)
         try:
             ended = await self.keeper.run(self._build_job(turn, directory, agent, call), tail.poll)
         except KeeperLost:

@@ -158,7 +158,7 @@ class Merger:
             end=MergeResult.CHECKS_FAILED,
             branch=worktree.record.branch,
             commit=onto,
-            moved=onto != worktree.record.run_branch_at,
+            others_merged=onto != worktree.record.run_branch_at,
         )
         if not candidate.commit:
             return replace(failed, end=MergeResult.CONFLICT, files=candidate.conflicts)
@@ -174,7 +174,7 @@ class Merger:
             if not verdict.passed:
                 return replace(failed, verdict=verdict)
         snapshot = await asyncio.to_thread(self.workspaces.advance, onto, candidate.commit)
-        merged = replace(failed, end=MergeResult.MERGED, commit=candidate.commit, verdict=verdict, moved=False)
+        merged = replace(failed, end=MergeResult.MERGED, commit=candidate.commit, verdict=verdict, others_merged=False)
         return replace(merged, snapshot=snapshot)
 
     @property

@@ -214,7 +214,7 @@ def _waits_for_user(state: SessionState) -> bool:
     """Whether the session continues only with feedback of the user."""
     if has_open_work(state):
         return False
-    return state.state is State.COMPLETE or (state.layout.shares_tree and state.state is State.BATCHING)
+    return state.state is State.COMPLETE or (state.layout.is_classic and state.state is State.BATCHING)
 
 
 def _list_lines(settings: SessionSettings, state: SessionState, spent: str, *, alive: bool, aborted: bool) -> list[str]:

@@ -118,7 +118,7 @@ def _parse_event(text: str) -> EventLine:
 ACKNOWLEDGED, ASK = "human.guidance.ack", "human.interact"
 PUBLISH_RULES_VARIABLE = "RALPH_PUBLISHES"
 """The variable with the rules for what a turn may publish, as JSON. `own`: the topics that the hat lists; null for the
-coordinator. `strict`: whether it may publish nothing else. `gates`: topics that only other hats may publish, with those hats.
+coordinator. `strict`: whether it may publish nothing else. `reserved`: topics that only other hats may publish, with those hats.
 `requires`: the keys that a payload must have, by topic."""
 NO_PUBLISHING = {"own": [], "strict": True}
 """The rules of a turn without a hat: no hat would receive its events."""
@@ -127,15 +127,15 @@ NO_PUBLISHING = {"own": [], "strict": True}
 def find_publish_fault(rules: object, topic: str, payload: str) -> str:
     """Why an event may not be published; empty if it may."""
     known = rules if isinstance(rules, dict) else {}
-    own, gates, requires = known.get("own"), known.get("gates"), known.get("requires")
+    own, reserved, requires = known.get("own"), known.get("reserved"), known.get("requires")
     if topic == ACKNOWLEDGED:
         return ""
     if topic == ASK:
         return f"`{topic}` is not published: ask with `ralph tools interact ask`"
     if topic.startswith("human."):
         return f"`{topic}` is reserved: only the user may publish it"
-    if isinstance(gates, dict) and topic in gates:
-        allowed = ", ".join(gates[topic])
+    if isinstance(reserved, dict) and topic in reserved:
+        allowed = ", ".join(reserved[topic])
         if not allowed:
             return f"no hat may publish `{topic}`: none lists it in `publishes`"
         lists = "" if allowed == "ralph" else ", which lists it in `publishes`"
@@ -151,8 +151,8 @@ def find_publish_fault(rules: object, topic: str, payload: str) -> str:
 def advise_instead(rules: object, topic: str) -> str:
     """What to do instead of publishing what was refused."""
     known = rules if isinstance(rules, dict) else {}
-    own, gates, requires = known.get("own"), known.get("gates"), known.get("requires")
-    if isinstance(requires, dict) and requires.get(topic) and not (isinstance(gates, dict) and topic in gates):
+    own, reserved, requires = known.get("own"), known.get("reserved"), known.get("requires")
+    if isinstance(requires, dict) and requires.get(topic) and not (isinstance(reserved, dict) and topic in reserved):
         return "add to the payload: " + ", ".join(f"`{key}: ...`" for key in requires[topic])
     if isinstance(own, list):
         return f"publish one of: {', '.join(own)}" if own else "end the turn: there is nothing for you to publish"

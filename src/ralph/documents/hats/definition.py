@@ -155,17 +155,17 @@ class HatsSettings:
     def publishing(self, publisher: str) -> dict[str, object]:
         """What a hat, the coordinator or the user may publish, for `documents.agent.events`."""
         hat = self.hat(publisher)
-        gates = {}
+        reserved = {}
         for topic in dict.fromkeys((self.completion, self.cancellation, *self.required)):
             allowed = self.allowed_publishers(topic)
             if publisher == USER and topic in (self.completion, self.cancellation):
                 allowed = allowed or (COORDINATOR,)
             if topic and allowed is not None and publisher not in allowed:
-                gates[topic] = list(allowed)
+                reserved[topic] = list(allowed)
         return {
             "own": list(hat.publishes) if hat else None,
             "strict": bool(hat) and self.enforce_scope,
-            "gates": gates,
+            "reserved": reserved,
             "requires": {name: list(topic.requires) for name, topic in self.topics.items() if topic.requires},
         }
 

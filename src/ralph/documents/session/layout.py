@@ -40,9 +40,8 @@ class Layout:
     nested: bool = False
 
     is_classic: ClassVar[bool] = False
-    """Whether the markers in progress.md say how far the session is; otherwise `metadata.yaml` does."""
-    shares_tree: ClassVar[bool] = False
-    """Whether all turns work in one tree, one task at a time; else every task has a worktree, and is merged."""
+    """Whether this is the classic layout. In it, the markers in progress.md say how far the session is, and all turns work in
+    one tree, one task at a time. In the other, `metadata.yaml` says it, and the work of every task is merged."""
     retries_as_todo: ClassVar[bool] = False
     """Whether a task that failed and has attempts left is `[ ]`; else it is `[F]` until it begins again."""
     reviewer_adds_tasks: ClassVar[bool] = False
@@ -212,7 +211,6 @@ class ClassicLayout(Layout):
     """The paths of a classic session: flat in its directory."""
 
     is_classic: ClassVar[bool] = True
-    shares_tree: ClassVar[bool] = True
     retries_as_todo: ClassVar[bool] = True
     reviewer_adds_tasks: ClassVar[bool] = True
     style: ClassVar[Style] = CLASSIC

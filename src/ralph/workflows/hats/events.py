@@ -146,7 +146,7 @@ class Gate:
 
 
 def update_gates(
-    settings: HatsSettings, gates: Mapping[str, Gate], topic: str, payload: str, *, source: str, default: bool
+    settings: HatsSettings, gates: Mapping[str, Gate], topic: str, payload: str, *, source: str, by_engine: bool
 ) -> Mapping[str, Gate]:
     """The gates after one more event."""
     touched = [one for one in settings.required if _family(one) == _family(topic)]
@@ -158,7 +158,7 @@ def update_gates(
         gate = gates.get(required, Gate())
         if topic == required:
             allowed = settings.allowed_publishers(topic)
-            if not default and (allowed is None or source in allowed):
+            if not by_engine and (allowed is None or source in allowed):
                 after[required] = _passed_gate(gate, task)
         elif topic not in settings.required:
             after[required] = replace(gate, stale={**_without(gate.stale, ""), task: topic})

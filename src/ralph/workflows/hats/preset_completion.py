@@ -75,7 +75,7 @@ class Play:
                 if not chosen and model.settings.cancellation in said:
                     yield SearchTurn(who, topic, (model.settings.cancellation,)), None
                 added = (*sure, *(one for one in chosen if one not in sure)) or (model.default(who),)
-                seen = model.find_passed(state.seen, who, added, default=not chosen)
+                seen = model.find_passed(state.seen, who, added, by_engine=not chosen)
                 if len(state.queue) + len(added) <= QUEUE + 1:
                     yield SearchTurn(who, topic, chosen), self._after(state, who, added, seen)
 

@@ -161,14 +161,14 @@ class Model:
         return (rule.otherwise or TASK_RESUME) if rule and rule.evidence else ""
 
     def find_passed(
-        self, seen: frozenset[str], who: str, topics: tuple[str, ...], *, default: bool = False
+        self, seen: frozenset[str], who: str, topics: tuple[str, ...], *, by_engine: bool = False
     ) -> frozenset[str]:
         """The required topics that hold after a turn: as the engine counts them, for a single task."""
-        key = (seen, who, topics, default)
+        key = (seen, who, topics, by_engine)
         if key not in self._passed:
             gates: Mapping[str, Gate] = {topic: Gate(passed=True) for topic in seen}
             for topic in topics:
-                gates = update_gates(self.settings, gates, topic, "", source=who, default=default)
+                gates = update_gates(self.settings, gates, topic, "", source=who, by_engine=by_engine)
             holds = (topic for topic, gate in gates.items() if gate.passed and not gate.stale)
             self._passed[key] = frozenset(holds)
         return self._passed[key]

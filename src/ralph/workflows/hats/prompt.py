@@ -313,7 +313,7 @@ def _describe_event(settings: HatsSettings, state: HatsState, event: QueuedEvent
     how = ""
     if event.instead_of:
         how = f", published by the engine instead of `{event.instead_of}`, which the checks did not confirm"
-    elif event.default and event.source != COORDINATOR:
+    elif event.by_engine and event.source != COORDINATOR:
         how = ", published for it because it published nothing"
     same = event.payload.strip() == state.objective.strip()
     payload = "(the objective above)" if same else quote_text(event.payload, most) or "(no payload)"

@@ -76,7 +76,9 @@ def _has_other_work(state: HatsState, task: str) -> bool:
 
 def _list_events_since(state: HatsState, last: int) -> list[str]:
     """What the coordinator published last, and what others published since then."""
-    own = [event for event in state.recent if event.source == COORDINATOR and event.turn == last and not event.default]
+    own = [
+        event for event in state.recent if event.source == COORDINATOR and event.turn == last and not event.by_engine
+    ]
     others = [event for event in state.recent if event.source != COORDINATOR and event.turn > last]
     lines = [f"You published {', '.join(f'`{event.topic}`' for event in own)} then."] if own else []
     if not others and not last:
@@ -100,7 +102,7 @@ def _shorten_payload(event: QueuedEvent) -> str:
 def describe_last_events(state: HatsState, hat: Hat | None, id: str) -> str:
     """What a hat published last about the same work: a hat that rejected something has to know why it did."""
     tasks = {task_id(event.payload) for event in state.events}
-    own = [event for event in state.recent if event.source == id and not event.default]
+    own = [event for event in state.recent if event.source == id and not event.by_engine]
     same = [event for event in own if task_id(event.payload) in tasks]
     is_about_other_work = hat is not None and hat.concurrency > 1 and tasks == {""}
     if not same or is_about_other_work:

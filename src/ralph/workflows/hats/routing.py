@@ -151,7 +151,7 @@ def publish(
     new_event: NewEvent,
     source: str,
     *,
-    default: bool = False,
+    by_engine: bool = False,
     claim: bool = False,
     turn: int | None = None,
     wave: int = 0,
@@ -160,21 +160,21 @@ def publish(
     instead_of: str = "",
 ) -> HatsState:
     """Add an event to the queue, or to the events that wait for the checks."""
-    turn_number = state.turn if turn is None else turn
+    turn_number = state.last_turn if turn is None else turn
     event = QueuedEvent(
-        number=state.number + 1,
+        number=state.events_published + 1,
         topic=new_event.topic,
         payload=new_event.payload,
         source=source,
         turn=turn_number,
         target=new_event.target,
-        default=default,
+        by_engine=by_engine,
         wave=wave,
         answers=answers,
         commit=commit,
         instead_of=instead_of,
     )
-    state = replace(state, number=event.number, recent=(*state.recent, event))
+    state = replace(state, events_published=event.number, recent=(*state.recent, event))
     if claim:
         return replace(state, claims=(*state.claims, event))
     return _enqueue(context, state, event)
@@ -189,7 +189,7 @@ def _enqueue(context: HatsContext, state: HatsState, event: QueuedEvent) -> Hats
 def gates_after(context: HatsContext, gates: Mapping[str, Gate], event: QueuedEvent) -> Mapping[str, Gate]:
     """The gates after an event."""
     settings, payload = context.settings, event.payload
-    return update_gates(settings, gates, event.topic, payload, source=event.source, default=event.default)
+    return update_gates(settings, gates, event.topic, payload, source=event.source, by_engine=event.by_engine)
 
 
 def grant_claim(context: HatsContext, state: HatsState, claim: QueuedEvent) -> HatsState:
@@ -199,7 +199,7 @@ def grant_claim(context: HatsContext, state: HatsState, claim: QueuedEvent) -> H
 
 def ask_coordinator(context: HatsContext, state: HatsState, why: str, wave: int = 0) -> HatsState:
     """Publish an event for the coordinator, with the reason."""
-    return publish(context, state, NewEvent(TASK_RESUME, why), COORDINATOR, default=True, wave=wave)
+    return publish(context, state, NewEvent(TASK_RESUME, why), COORDINATOR, by_engine=True, wave=wave)
 
 
 def end_run(state: HatsState, outcome: Outcome, reason: str) -> HatsState:
@@ -245,7 +245,9 @@ def publish_default(
     if hat and (topic := context.default_of(hat)):
         new_event = NewEvent(topic, join_payloads(events))
         state = state.with_default_of(hat.id)
-        return publish(context, state, new_event, hat.id, default=True, claim=context.needs_evidence(topic), wave=wave)
+        return publish(
+            context, state, new_event, hat.id, by_engine=True, claim=context.needs_evidence(topic), wave=wave
+        )
     return ask_coordinator(context, state, describe_silence(events, hat), wave)
 
 

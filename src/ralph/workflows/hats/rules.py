@@ -88,7 +88,7 @@ class Hats(HatsContext):
             topic = self.settings.starting_event or TASK_START
             earlier = len(parse_decisions(texts.get(DECISIONS, "")))
             queue = (QueuedEvent(1, topic, self.objective),)
-            state = HatsState(self.objective, number=1, queue=queue, earlier_decisions=earlier)
+            state = HatsState(self.objective, events_published=1, queue=queue, earlier_decisions=earlier)
         else:
             state = reopen(read_state(text, self.state_path), verifies=bool(self.checks))
         return replace(state, texts=texts)
@@ -179,7 +179,7 @@ class Hats(HatsContext):
     def _transition(
         self, before: HatsState, after: HatsState, now: float, notices: tuple[str, ...] = ()
     ) -> Transition[HatsState]:
-        new = [event for event in after.recent if event.number > before.number]
+        new = [event for event in after.recent if event.number > before.events_published]
         first = [before.event] if before.iteration == 1 and after.iteration > 1 else []
         at = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
         rows = "".join(_render_row(one, before.iteration, at) for one in (*first, *new))
@@ -202,7 +202,7 @@ def _render_row(event: QueuedEvent, iteration: int, at: str) -> str:
         "iteration": iteration,
         "hat": event.source,
         "turn": event.turn,
-        "default": event.default,
+        "default": event.by_engine,
     }
     facts |= {key: value for key, value in more.items() if value}
     return render_event(event.topic, event.payload, at, **facts).decode()
@@ -341,7 +341,7 @@ def accept_checks(context: HatsContext, state: HatsState, verdict: Verdict, now:
             state,
             answer,
             claim.source,
-            default=True,
+            by_engine=True,
             turn=claim.turn,
             wave=claim.wave,
             answers=claim.answers,
@@ -407,7 +407,7 @@ def choose_next_phase(context: HatsContext, state: HatsState, now: float) -> Hat
 def _silent_hat(context: HatsContext, state: HatsState) -> str:
     """The question to the user if a hat published only its default event in too many turns in a row; empty if none did."""
     most = context.settings.max_default_events
-    for id, in_a_row in state.defaults.items():
+    for id, in_a_row in state.default_turns_in_a_row.items():
         hat = context.settings.hat(id)
         if hat and most and in_a_row >= most:
             default = f"`{hat.default_publishes}` by default"
@@ -447,6 +447,6 @@ def _skip_exhausted(context: HatsContext, state: HatsState) -> HatsState:
             break
         state = replace(state, exhausted=(*state.exhausted, hat.id))
         message = f"{hat.id} has had its {hat.max_activations} turns; `{state.event.topic}` goes to another hat"
-        state = publish(context, state, NewEvent(f"{hat.id}.exhausted", message), COORDINATOR, default=True)
+        state = publish(context, state, NewEvent(f"{hat.id}.exhausted", message), COORDINATOR, by_engine=True)
         state = _reorder_for_gathering(context, replace(state, events_in_turn=1))
     return state

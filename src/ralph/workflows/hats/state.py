@@ -56,8 +56,9 @@ class QueuedEvent:
     turn: int = 0
     target: str = ""
     """The hat that it is for, whatever its topic."""
-    default: bool = False
-    """Whether the engine published it: for a hat that published nothing, or in place of a topic that the checks refute."""
+    by_engine: bool = field(default=False, metadata=former_name("default"))
+    """Whether the engine published it: for a hat that published nothing, in place of a topic that the checks refute, to ask
+    the coordinator (`task.resume`), or to report a hat without turns left or a worker that failed."""
     answers: str = field(default="", kw_only=True)
     """The event that it answers, if a worker of a wave published it."""
     commit: str = field(default="", kw_only=True)
@@ -104,8 +105,8 @@ class WaveWorker:
     notes: tuple[str, ...] = ()
     said: tuple[NewEvent, ...] = ()
     """The events that it published. They join the queue when the wave is over."""
-    default: bool = False
-    """Whether these events were published for it, because it published nothing."""
+    by_engine: bool = field(default=False, metadata=former_name("default"))
+    """Whether the engine published these events for it, because it published nothing."""
     failed: str = ""
     """Why it failed; empty if it did not."""
     commit: str = ""
@@ -164,10 +165,10 @@ class HatsState:
     """The phases that follow this one."""
     iteration: int = 1
     """The hat turn under way, or next."""
-    turn: int = 0
+    last_turn: int = field(default=0, metadata=former_name("turn"))
     """The number of the last turn."""
-    number: int = 0
-    """The number of events so far."""
+    events_published: int = field(default=0, metadata=former_name("number"))
+    """How many events there were so far; the number of the last one."""
     queue: tuple[QueuedEvent, ...] = ()
     """The events that wait for a turn, oldest first. The first one is under way."""
     events_in_turn: int = field(default=1, metadata=former_name("taken"))
@@ -188,7 +189,7 @@ class HatsState:
     """The snapshot of the tree as each hat's last turn left it."""
     task_trees: Mapping[str, str] = field(default_factory=dict)
     """The snapshot of the tree as it was before the first turn for each task, by its id; the latest tasks."""
-    defaults: Mapping[str, int] = field(default_factory=dict)
+    default_turns_in_a_row: Mapping[str, int] = field(default_factory=dict, metadata=former_name("defaults"))
     """How many turns in a row each hat ended in its default event."""
     activations: Mapping[str, int] = field(default_factory=dict)
     exhausted: tuple[str, ...] = ()
@@ -265,7 +266,7 @@ class HatsState:
         return replace(
             self,
             iteration=self.iteration + 1,
-            turn=ended.turn,
+            last_turn=ended.turn,
             guidance=unacknowledged,
             changed=changed,
             last_turns={**self.last_turns, ended.role: max(ended.turn, self.last_turns.get(ended.role, 0))},
@@ -281,11 +282,13 @@ class HatsState:
 
     def with_default_of(self, hat: str) -> "HatsState":
         """One more turn of a hat that ended in its default event."""
-        return replace(self, defaults={**self.defaults, hat: self.defaults.get(hat, 0) + 1})
+        turns = self.default_turns_in_a_row
+        return replace(self, default_turns_in_a_row={**turns, hat: turns.get(hat, 0) + 1})
 
     def with_own_event_of(self, hat: str) -> "HatsState":
         """A turn of a hat that published something itself."""
-        return replace(self, defaults={**self.defaults, hat: 0}) if self.defaults.get(hat) else self
+        turns = self.default_turns_in_a_row
+        return replace(self, default_turns_in_a_row={**turns, hat: 0}) if turns.get(hat) else self
 
     def with_turn_of(self, hat: str) -> "HatsState":
         """One turn more of a hat."""
@@ -326,7 +329,7 @@ def reopen(state: HatsState, *, verifies: bool) -> HatsState:
     state = replace(state, outcome=None, reason="", ended=False)
     next_phase = HatsPhase.WAVE if state.wave else HatsPhase.ACT
     return (
-        replace(state, phase=next_phase, unchanged_turns=0, refusals=0, failures=0, defaults={})
+        replace(state, phase=next_phase, unchanged_turns=0, refusals=0, failures=0, default_turns_in_a_row={})
         if state.phase is HatsPhase.DONE
         else state
     )

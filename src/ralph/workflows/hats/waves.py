@@ -16,7 +16,7 @@ from ralph.documents.hats.definition import COORDINATOR, Hat
 from ralph.workflows.hats.events import NewEvent, read_turn_events, task_id
 from ralph.workflows.hats.routing import MAX_REFUSALS, HatsContext, cancel_run, describe_silence, end_run, publish
 from ralph.workflows.hats.state import TASK_RESUME, HatsPhase, HatsState, QueuedEvent, Wave, WaveWorker, WorkerStep
-from ralph.workflows.merge_rules import LeftQueue
+from ralph.workflows.merge_rules import MERGE_FAILURES, LeftQueue
 
 FAILED = "wave.worker.failed"
 """Published for a worker of a wave that failed: its turn, or the merge of its work."""
@@ -145,7 +145,7 @@ def _accept_wave_turn(context: HatsContext, state: HatsState, ended: TurnEnded, 
             else NewEvent(TASK_RESUME, describe_silence((worker.event,), hat)),
         )
     return _with_worker(
-        state, replace(worker, step=WorkerStep.MERGE, turn=ended.turn, said=new_events, default=by_default)
+        state, replace(worker, step=WorkerStep.MERGE, turn=ended.turn, said=new_events, by_engine=by_default)
     )
 
 
@@ -168,8 +168,9 @@ def _finish_merge(state: HatsState, settled: LeftQueue) -> HatsState:
     worker = next(one for one in state.wave.workers if _task(state.wave, one) == settled.task)
     merged, why = settled.merge, ""
     if not settled.is_merged:
-        files = f" in {', '.join(merged.files[:5])}" if merged.files else ""
-        why = f"its work could not be merged ({merged.end}{files}); it stays on the branch {merged.branch}"
+        files = f" ({', '.join(merged.files[:5])})" if merged.files else ""
+        reason = f"{MERGE_FAILURES[merged.end]}{files}"
+        why = f"its work could not be merged, because {reason}; the work stays on the branch {merged.branch}"
     commit = merged.commit if merged.end is MergeResult.MERGED else ""
     if commit:
         changed = tuple(replace(one, commit=commit) if one.turn == worker.turn else one for one in state.changed)
@@ -204,13 +205,13 @@ def _end_wave(context: HatsContext, state: HatsState, hat: Hat) -> HatsState:
     for worker in wave.workers:
         wave_number, turn = worker.event.wave, worker.turn
         if not worker.failed:
-            by_default = worker.default and worker.said[0].topic != TASK_RESUME
+            by_default = worker.by_engine and worker.said[0].topic != TASK_RESUME
             state = state.with_default_of(hat.id) if by_default else state.with_own_event_of(hat.id)
         if worker.failed:
             failure = NewEvent(
                 FAILED, f"{worker.failed}\nIt was `{worker.event.topic}`:\n{worker.event.payload}", receiver
             )
-            state = publish(context, state, failure, COORDINATOR, default=True, turn=turn, wave=wave_number)
+            state = publish(context, state, failure, COORDINATOR, by_engine=True, turn=turn, wave=wave_number)
         for new_event in () if worker.failed else worker.said:
             publisher = COORDINATOR if new_event.topic == TASK_RESUME else hat.id
             claim = context.needs_evidence(new_event.topic)
@@ -219,7 +220,7 @@ def _end_wave(context: HatsContext, state: HatsState, hat: Hat) -> HatsState:
                 state,
                 new_event,
                 publisher,
-                default=worker.default,
+                by_engine=worker.by_engine,
                 claim=claim,
                 turn=turn,
                 wave=wave_number,

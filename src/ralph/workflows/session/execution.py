@@ -5,7 +5,7 @@ from dataclasses import replace
 from ralph.core.check_output import excerpt_output, fence
 from ralph.core.checks import Verdict
 from ralph.core.errors import RalphError
-from ralph.core.events import MergeEnded, MergeResult, TurnEnded
+from ralph.core.events import MergeEnded, TurnEnded
 from ralph.core.signals import scope_change
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.session import progress, tasks
@@ -21,7 +21,7 @@ from ralph.documents.session.reports import (
     parse_report,
 )
 from ralph.documents.session.values import render_timestamp as stamp
-from ralph.workflows.merge_rules import LeftQueue
+from ralph.workflows.merge_rules import MERGE_FAILURES, LeftQueue
 from ralph.workflows.session.state import SessionSettings, SessionState, Step, name_task_worktree
 from ralph.workflows.session.task_graph import TaskGraph
 
@@ -35,11 +35,6 @@ _QUOTED = 4000
 WHY_ROOM = 2000
 """Characters of the output of checks for the next attempt; its prompt has room for a few more (`prompts.WHY_BUDGET`)."""
 _MAX_FILES = 20
-_MERGE_ENDS = {
-    MergeResult.CONFLICT: "it changes the same lines as work that is merged already",
-    MergeResult.REVERTS: "it would revert work that is merged already",
-    MergeResult.CHECKS_FAILED: "the checks fail together with the work that is merged already",
-}
 
 
 def advance_tasks(settings: SessionSettings, state: SessionState, now: float) -> SessionState:
@@ -57,10 +52,10 @@ def advance_tasks(settings: SessionSettings, state: SessionState, now: float) ->
         return state.with_state(State.REVIEWING_BATCH)
     if state.flow.is_stopped:
         return state
-    if settings.layout.shares_tree and state.has_work_left:
+    if settings.layout.is_classic and state.has_work_left:
         # A session with unfinished tasks is not reviewed. The user decides first how it continues.
         return state.with_state(State.BATCHING)
-    return state.with_flow(checked="", passed=False).with_state(State.SESSION_REVIEW)
+    return state.with_flow(check_results="", passed=False).with_state(State.SESSION_REVIEW)
 
 
 def request_startable_tasks(settings: SessionSettings, state: SessionState) -> SessionState:
@@ -87,7 +82,7 @@ def accept_execution(
     """After an executor: to be checked, failed, or too large."""
     answer = result.answer or {}
     has_no_result = result.end is TurnEnd.WALL or (result.end is not TurnEnd.FINISHED and not answer)
-    if has_no_result and not settings.layout.shares_tree:
+    if has_no_result and not settings.layout.is_classic:
         return _fail_without_answer(settings, state, task, result, now)
     state = _file_report(settings, state, task, _compose_report(settings, state, task, result, now))
     if rescoped := scope_change(answer):
@@ -96,13 +91,13 @@ def accept_execution(
         why = "; ".join(map(str, answer.get("blockers") or ())) or result.error
         if not why:
             why = "it ran out of time" if result.end is TurnEnd.WALL else "its criteria are not met"
-        if settings.layout.shares_tree:
+        if settings.layout.is_classic:
             part = f"### Review Summary\nThe attempt produced no usable result, so no reviewer was started: {why}"
             state = _with_review(settings, state, task, part, qualified=False)
         return fail_attempt(state, task, now, why)
     step = Step.CHECK if settings.task_checks(state.tasks[task]) else Step.REVIEW
     return state.with_annotation(task, Marker.PENDING, "pending", stamp(now)).with_task_flow(
-        task, step=step, checked=""
+        task, step=step, check_results=""
     )
 
 
@@ -136,7 +131,7 @@ def accept_checks(
     """After the checks of a task: a task whose checks fail is not reviewed, it fails."""
     outputs = describe_verdict(verdict)
     if verdict.passed:
-        return state.with_task_flow(task, step=Step.REVIEW, checked=outputs)
+        return state.with_task_flow(task, step=Step.REVIEW, check_results=outputs)
     summary = "The engine ran the checks that the success criteria name. They failed, so no reviewer was started."
     part = f"### Review Summary\n{summary}\n\n{fence(outputs)}"
     state = _with_review(settings, state, task, part, qualified=False)
@@ -164,7 +159,7 @@ def accept_review(
     state = _with_review(settings, state, task, part, qualified)
     if not qualified:
         return fail_attempt(state, task, now, str(answer.get("feedback") or "the reviewer did not qualify it"))
-    if settings.layout.shares_tree:
+    if settings.layout.is_classic:
         checks_again = state.flow_of(task).checks_again
         return state.with_task_flow(task, step=Step.CHECK, checks_again=False) if checks_again else state
     one = state.tasks[task]
@@ -175,7 +170,7 @@ def accept_review(
 
 def finish_tasks_by_reports(settings: SessionSettings, state: SessionState, now: float) -> SessionState:
     """In a shared tree nothing is merged: the verdict in its report finishes a task whose checks have passed."""
-    if not settings.layout.shares_tree:
+    if not settings.layout.is_classic:
         return state
     for task in [name for name in state.tasks if state.marker(name) is Marker.PENDING]:
         report = state.reports(task).get(state.flow_of(task).attempt)
@@ -191,7 +186,7 @@ def recheck(settings: SessionSettings, state: SessionState) -> SessionState:
     for name in state.tasks:
         if state.flow_of(name).step is Step.REVIEW and settings.task_checks(state.tasks[name]):
             state = state.with_task_flow(name, step=Step.CHECK)
-    return state.with_flow(checked="", passed=False)
+    return state.with_flow(check_results="", passed=False)
 
 
 def changed_tree(ended: TurnEnded) -> bool:
@@ -239,7 +234,7 @@ def accept_merge(state: SessionState, work: LeftQueue, now: float) -> SessionSta
 
 def _describe_merge(merged: MergeEnded) -> str:
     """Why a merge was given up, for the next attempt."""
-    lines = [f"it could not be merged (its work is on {merged.branch}): {_MERGE_ENDS[merged.end]}"]
+    lines = [f"it could not be merged (its work is on {merged.branch}): {MERGE_FAILURES[merged.end]}"]
     if merged.files:
         lines.append(f"files: {', '.join(merged.files[:_MAX_FILES])}")
     if merged.verdict and not merged.verdict.passed:
@@ -297,7 +292,7 @@ def describe_verdict(verdict: Verdict, room: int = _QUOTED) -> str:
 def _choose_tasks(settings: SessionSettings, state: SessionState) -> list[str]:
     """The tasks to start now. Tasks that run together share no file, and a sequential task runs alone."""
     graph = state.graph
-    if settings.layout.shares_tree:
+    if settings.layout.is_classic:
         startable = set(graph.startable())
         return [] if graph.active else [name for name in state.tasks if name in startable][:1]
     free_executors = state.guardrails.max_executors - sum(

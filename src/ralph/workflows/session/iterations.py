@@ -73,7 +73,7 @@ def _accept_review_with_tasks(
     text = compose_classic_review(number, body, assessment, state.progress.items)
     state = state.with_texts({settings.layout.review(number): text})
     if state.flow.checks_again:
-        state = state.with_flow(checked="", passed=False)
+        state = state.with_flow(check_results="", passed=False)
     state = state.with_flow(reviewing=False, checks_again=False)
     if not good and count_review_rounds(state) < MAX_REVIEWS:
         after = add_listed_tasks(state, result.documents.get("tasks.md", ""))
@@ -175,7 +175,7 @@ def accept_knowledge(settings: SessionSettings, state: SessionState, result: Tur
             carried = front_values(Page(state.texts.get(path, ""))).get("carried_from")
             facts |= {"carried_from": carried} if carried is not None else {}
             texts[path] = with_front_matter(text, name, {**facts, "staged_at": stamp(now)})
-    state = state.with_texts(texts).with_flow(asked_at=now, wish="", approved=False, items=())
+    state = state.with_texts(texts).with_flow(approval_asked_at=now, wish="", approved=False, items=())
     staged = staged_knowledge(settings, state)
     if not staged:
         return state.with_state(State.COMPLETE)
@@ -219,7 +219,7 @@ def decide_approval(settings: SessionSettings, state: SessionState, now: float) 
     number, found = state.metadata.iteration, _select_items(staged_knowledge(settings, state), state.flow.items)
     if state.guardrails.approval == "signal" and not state.flow.approved:
         minutes = state.guardrails.approval_minutes
-        if minutes is not None and now < state.flow.asked_at + minutes * 60:
+        if minutes is not None and now < state.flow.approval_asked_at + minutes * 60:
             return Do(())
         if minutes is not None:
             end = decide_end(settings, state)
@@ -290,7 +290,7 @@ def decide_end(settings: SessionSettings, state: SessionState) -> Stop:
     """Why the run ends when the iteration is over."""
     if state.metadata.status == Status.ABORTED:
         return Stop(Outcome.ABORTED, "the session was aborted")
-    is_green = not settings.layout.shares_tree or not settings.checks or state.flow.passed
+    is_green = not settings.layout.is_classic or not settings.checks or state.flow.passed
     if state.metadata.status == Status.COMPLETED and is_green:
         place = f", {settings.layout.review(review_number(state))}" if settings.layout.reviewer_adds_tasks else ""
         done = f"the session is complete: {count(count_tasks(state)['completed'], 'task')}{place}"
@@ -366,7 +366,9 @@ def start_replanning(
     state = replace(state, progress=listed, iteration=IterationMetadata(number, stamp(now)), last_graph=None)
     processed = {**state.metadata.processed, **batches}
     state = state.with_metadata(iteration=number, status=Status.IN_PROGRESS, processed=processed, critique_cycle=0)
-    return state.with_flow(cycle=1, asked=(), checked="", passed=False, replans=0).with_state(State.REPLANNING)
+    return state.with_flow(cycle=1, categories_asked=(), check_results="", passed=False, replans=0).with_state(
+        State.REPLANNING
+    )
 
 
 def count_tasks(state: SessionState) -> dict[str, int]:
@@ -411,7 +413,7 @@ def _with_row(settings: SessionSettings, state: SessionState, status: str) -> Se
 
 def describe_unfinished(settings: SessionSettings, state: SessionState) -> list[str]:
     """Why an iteration is not complete."""
-    in_order = list(state.tasks) if settings.layout.shares_tree else sorted(state.tasks, key=natural_key)
+    in_order = list(state.tasks) if settings.layout.is_classic else sorted(state.tasks, key=natural_key)
     failed = [name for name in in_order if state.marker(name) is Marker.FAILED]
     causes = state.graph.blocked
     blocked = [f"{name} (by {causes[name]})" for name in in_order if name in causes]
@@ -422,7 +424,7 @@ def describe_unfinished(settings: SessionSettings, state: SessionState) -> list[
         reasons.append(f"blocked: {', '.join(blocked)}")
     reasons += [state.flow_of(name).why for name in failed if state.flow_of(name).rescoped]
     reasons += [_describe_missing_task(settings, state, name) for name in failed if state.tasks[name].is_missing]
-    if state.flow.checked and not state.flow.passed:
+    if state.flow.check_results and not state.flow.passed:
         reasons.append("the checks of the session do not pass")
     if reasons:
         return [*reasons, *describe_removed_tasks(state)]

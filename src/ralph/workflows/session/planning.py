@@ -58,7 +58,7 @@ def categories_to_ask(state: SessionState) -> list[tuple[str, str]]:
     most = state.guardrails.max_questioners
     found: dict[str, str] = {}
     for index, category in enumerate(state.guardrails.categories):
-        if category not in state.flow.asked:
+        if category not in state.flow.categories_asked:
             found.setdefault(name_read_only_worktree(index % most + 1), category)
     return [(category, worktree) for worktree, category in found.items()]
 
@@ -134,7 +134,7 @@ def begin_again(state: SessionState, step: str, asked: str) -> SessionState:
     if step == PLANNING[0] or (not state.layout.is_classic and state.state is not State.REPLANNING):
         for name in PLANNING:
             state = state.with_marker(name, Marker.TODO)
-        return state.with_flow(cycle=1, asked=())
+        return state.with_flow(cycle=1, categories_asked=())
     left = [item.id for item in state.progress.items.values() if item.is_planning and item.marker not in FINAL_MARKERS]
     for name in left:
         if state.layout.is_classic or is_question_step(name):
@@ -210,7 +210,7 @@ def add_instructions(settings: SessionSettings, state: SessionState) -> SessionS
 def usual_instructions(settings: SessionSettings) -> str:
     """The instructions of a session for which nobody wrote any."""
     layout = settings.layout
-    return render_instructions(settings.id, layout.root, is_parallel=not layout.shares_tree)
+    return render_instructions(settings.id, layout.root, is_parallel=not layout.is_classic)
 
 
 def _skip_step(state: SessionState, step: str) -> SessionState:
@@ -310,7 +310,7 @@ def _merge_questions(state: SessionState, documents: Mapping[str, str]) -> dict[
 def _continue_questions(state: SessionState, step: str, category: str, now: float) -> SessionState:
     """After questions or answers: the other categories, another cycle, or the next step."""
     if not state.layout.is_classic and step == "plan-brainstorm":
-        state = state.with_flow(asked=(*state.flow.asked, category))
+        state = state.with_flow(categories_asked=(*state.flow.categories_asked, category))
         if categories_to_ask(state):
             return state
     state = complete_step(state, step, now)
@@ -336,7 +336,7 @@ def _ask_again(state: SessionState, step: str) -> SessionState:
     for name in (step.replace("research", "brainstorm"), step):
         if name in state.progress.items:
             state = state.with_marker(name, Marker.TODO, note)
-    return state.with_flow(cycle=cycle + 1, asked=()) if not layout.is_classic else state
+    return state.with_flow(cycle=cycle + 1, categories_asked=()) if not layout.is_classic else state
 
 
 def _find_questions(state: SessionState, step: str, select: Callable[[PlanQuestions], list[str]]) -> list[str]:

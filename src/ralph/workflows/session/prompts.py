@@ -190,11 +190,11 @@ def _describe_workspace(
     settings: SessionSettings, state: SessionState, request: TurnRequest, fields: Mapping[str, str]
 ) -> str:
     """Where a turn works, and what becomes of what it changes."""
-    shares_tree = settings.shares_tree
+    has_one_tree = settings.has_one_tree
     if request.role == "executor":
-        return _USERS_TREE if shares_tree else _OWN_TREE
+        return _USERS_TREE if has_one_tree else _OWN_TREE
     diff = f"`{name_program('ralph diff')} {settings.id}` shows what the session has changed so far."
-    if shares_tree:
+    if has_one_tree:
         return f"{_READS_USERS_TREE} {diff}" if request.role == "reviewer" else _READS_USERS_TREE
     if fields.get("MODE") == "SESSION_REVIEW":
         return f"{_READS_COPY} {diff}"
@@ -226,7 +226,7 @@ def _describe_previous_attempt(
         budget=WHY_BUDGET,
         heading="# Why the previous attempt failed\nThe engine or the reviewer said:",
         ending=" ".join(
-            filter(None, (_READ_REPORT if has_report else "", _STILL_THERE if settings.shares_tree else ""))
+            filter(None, (_READ_REPORT if has_report else "", _STILL_THERE if settings.has_one_tree else ""))
         ),
         source=f"{INBOX}/{source}" if source else "",
         is_quoted=True,

@@ -42,7 +42,7 @@ def _accept_definition(settings: SessionSettings, state: SessionState, path: str
     """
     layout, number = settings.layout, state.metadata.iteration
     name = next((name for name in state.tasks if layout.task(number, name) == path), "")
-    if layout.shares_tree or not name:
+    if layout.is_classic or not name:
         return None
     texts = {**state.texts, path: content}
     if state.tasks[name].is_missing and content.strip():
@@ -91,7 +91,7 @@ def reconcile(settings: SessionSettings, state: SessionState) -> SessionState:
     queue = state.flow.queue
     if any(one.task not in merging for one in queue.waiting):
         waiting = tuple(one for one in queue.waiting if one.task in merging)
-        state = state.with_flow(queue=Queue(waiting, queue.most_resolves))
+        state = state.with_flow(queue=Queue(waiting, queue.max_failed_resolutions))
     waiting_for = {one.task for one in state.flow.queue.waiting}
     for name in merging - waiting_for:
         state = state.with_task_flow(name, step=Step.REVIEW)
@@ -131,11 +131,13 @@ def continue_reviews(state: SessionState, known: Flow) -> SessionState:
     The reviewer has seen checks of the tree as it was. They run again after the review, before its verdict counts.
     """
     if known.reviewing and state.state is State.SESSION_REVIEW:
-        state = state.with_flow(checked=known.checked, passed=known.passed, reviewing=True, checks_again=True)
+        state = state.with_flow(
+            check_results=known.check_results, passed=known.passed, reviewing=True, checks_again=True
+        )
     for name, flow in known.tasks.items():
         here = state.flow_of(name)
         if flow.reviewing and here.step is Step.CHECK and here.attempt == flow.attempt:
-            again = {"step": Step.REVIEW, "checked": flow.checked, "reviewing": True, "checks_again": True}
+            again = {"step": Step.REVIEW, "check_results": flow.check_results, "reviewing": True, "checks_again": True}
             state = state.with_task_flow(name, **again)
     return state
 

@@ -52,7 +52,7 @@ def _describe_checks(settings: SessionSettings, state: SessionState) -> str:
     if not settings.checks:
         return "## Checks\n\nThe session has no checks of its own. The checks of its tasks are in the task reports."
     titles = "\n".join(f"- `{check.command or check.title}`" for check in settings.checks)
-    if not state.flow.checked:
+    if not state.flow.check_results:
         return f"## Checks\n\n{titles}\n\nThey have not run since the last task was merged."
     verdict = "All pass." if state.flow.passed else "Not all pass."
     return f"## Checks\n\n{titles}\n\n{verdict} ({count(len(settings.checks), 'check')})"

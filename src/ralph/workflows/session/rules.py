@@ -221,7 +221,7 @@ class Session(SessionSettings):
                 or self._pause_for_user(state, key, event)
                 or self._accept_answer(state, key, event.result, now)
             )
-        is_new_tree = self.layout.shares_tree and key.kind is not SessionWork.EXECUTE and execution.changed_tree(event)
+        is_new_tree = self.layout.is_classic and key.kind is not SessionWork.EXECUTE and execution.changed_tree(event)
         return execution.recheck(self, after) if is_new_tree else after
 
     def _plan_again(self, state: SessionState, key: SessionKey, result: TurnResult) -> SessionState | None:
@@ -309,7 +309,9 @@ class Session(SessionSettings):
             failed = {result.title: " ".join(result.reason.split())[:MAX_REASON] for result in verdict.failed}
             return state.with_flow(baseline=True, passed_before=passed, failed_before=failed)
         if key and key.kind is SessionWork.SESSION_CHECK:
-            return state.with_flow(checked=execution.describe_verdict(verdict) or "all pass", passed=verdict.passed)
+            return state.with_flow(
+                check_results=execution.describe_verdict(verdict) or "all pass", passed=verdict.passed
+            )
         if key and key.kind in OF_TASK and state.marker(key.task) is Marker.PENDING:
             return execution.accept_checks(self, state, key.task, verdict, now)
         return state
@@ -369,9 +371,9 @@ class Session(SessionSettings):
                 return Do(self._planning(state))
             case State.BATCHING | State.EXECUTING_BATCH | State.REVIEWING_BATCH:
                 return self._list_task_work_or_stop(state)
-            case State.SESSION_REVIEW if self.checks and not state.flow.checked:
+            case State.SESSION_REVIEW if self.checks and not state.flow.check_results:
                 return self._request_session_checks(state)
-            case State.COMPLETE if self.layout.shares_tree and self.checks and not state.flow.checked:
+            case State.COMPLETE if self.layout.is_classic and self.checks and not state.flow.check_results:
                 # The tree has changed since the session was complete.
                 return self._request_session_checks(state)
             case State.SESSION_REVIEW:
@@ -402,7 +404,7 @@ class Session(SessionSettings):
     @property
     def _read_only_worktree(self) -> str:
         """The worktree of roles that only read."""
-        return "" if self.layout.shares_tree else READ_ONLY_WORKTREE
+        return "" if self.layout.is_classic else READ_ONLY_WORKTREE
 
     def _planning(self, state: SessionState) -> tuple[Work, ...]:
         step = planning.next_step(state)
@@ -490,7 +492,7 @@ def _accept_turn_start(state: SessionState, key: SessionKey | None, now: float) 
         return state
     if key.kind is SessionWork.EXECUTE and key.task in state.tasks:
         return execution.mark_started(state, key.task, now)
-    if not state.layout.shares_tree:
+    if not state.layout.is_classic:
         return state
     if key.kind is SessionWork.REVIEW and state.flow_of(key.task).step is Step.REVIEW:
         return state.with_task_flow(key.task, reviewing=True)

@@ -44,7 +44,7 @@ class TaskFlow:
     timeouts: int = 0
     why: str = ""
     """Why the last attempt failed."""
-    checked: str = ""
+    check_results: str = field(default="", metadata=former_name("checked"))
     """The results of the checks of its criteria, for the reviewer."""
     branch: str = ""
     """The branch with its work, if that could not be merged."""
@@ -70,7 +70,7 @@ class Flow:
     queue: Queue = field(default_factory=Queue)
     cycle: int = 1
     """The cycle of questions and answers."""
-    asked: tuple[str, ...] = ()
+    categories_asked: tuple[str, ...] = field(default=(), metadata=former_name("asked"))
     """The categories that were asked about in it."""
     baseline: bool = False
     """Whether the checks of the session were run before it began."""
@@ -78,7 +78,7 @@ class Flow:
     """The titles of the checks that passed then. They must pass after every merge."""
     failed_before: Mapping[str, str] = field(default_factory=dict)
     """Why the others did not pass then, by title, in a phrase."""
-    checked: str = ""
+    check_results: str = field(default="", metadata=former_name("checked"))
     """The results of the checks of the session; empty before they ran."""
     passed: bool = False
     """Whether these checks passed."""
@@ -88,7 +88,7 @@ class Flow:
     """The items of it that the user approved; empty for all."""
     wish: str = ""
     """What the user said with the approval. A librarian follows it before anything is kept."""
-    asked_at: float = 0.0
+    approval_asked_at: float = field(default=0.0, metadata=former_name("asked_at"))
     """Since when what was learned waits for the user."""
     stop_reason: str = field(default="", metadata=former_name("stop"))
     """Why the session cannot continue; empty if it can."""
@@ -327,9 +327,9 @@ class SessionSettings:
     """Whether each task has a worktree of its own. Without git, all turns work in the user's tree, one after the other."""
 
     @property
-    def shares_tree(self) -> bool:
-        """Whether all turns work in the user's own tree."""
-        return self.layout.shares_tree or not self.has_worktrees
+    def has_one_tree(self) -> bool:
+        """Whether all turns work in one tree: in the classic layout, and without git."""
+        return self.layout.is_classic or not self.has_worktrees
 
     @property
     def flow_path(self) -> str:
@@ -355,7 +355,7 @@ _AT_REST = TaskFlow()
 
 def name_task_worktree(state: SessionState, task: str, attempt: int = 0) -> str:
     """The name of the worktree of an attempt, by default of the current one. Dots in the id are replaced."""
-    if state.layout.shares_tree:
+    if state.layout.is_classic:
         return ""
     return f"{task.replace('.', '_')}/{attempt or max(1, state.flow_of(task).attempt)}"
 
@@ -365,7 +365,7 @@ def with_listed_tasks(state: SessionState) -> SessionState:
     number = state.metadata.iteration
     defined = state.layout.read_tasks(state.texts, number)
     listed = [item.id for item in state.progress.items.values() if not item.is_planning]
-    order = dict.fromkeys((*listed, *defined) if state.layout.shares_tree else (*defined, *listed))
+    order = dict.fromkeys((*listed, *defined) if state.layout.is_classic else (*defined, *listed))
     missing = {name: Task(valid_task_id(name), iteration=number, is_missing=True) for name in listed}
     return replace(state, tasks={name: defined.get(name) or missing[name] for name in order})
 

@@ -146,12 +146,12 @@ def request_execution(settings: SessionSettings, state: SessionState, task: str)
     needed = [one for name in state.tasks[task].needs for one in state.metadata.replaced.get(name, (name,))]
     inherited = ((one, _inherited_report(state, one)) for one in needed)
     inbox |= {f"inherited/{_report_name(state, one)}": text for one, text in inherited if text}
-    if flow.why and not settings.layout.shares_tree:
+    if flow.why and not settings.layout.is_classic:
         inbox["why-it-failed.md"] = flow.why + "\n"
     fields = {"TASK_ID": task, "ATTEMPT_NUMBER": str(flow.attempt)}
     if flow.attempt > 1 and (text := settings.report(state, task, flow.attempt - 1)):
         inbox["previous-report.md"] = text
-        if not settings.shares_tree:
+        if not settings.has_one_tree:
             fields["PREVIOUS_BRANCH"] = f"ralph/{settings.id}/{name_task_worktree(state, task, flow.attempt - 1)}"
     if criteria := settings.task_checks(state.tasks[task]):
         inbox["checks.md"] = "".join(f"- `{check.command or check.title}`\n" for check in criteria)
@@ -165,11 +165,11 @@ def request_review(settings: SessionSettings, state: SessionState, task: str) ->
     """The turn of a reviewer of one task."""
     flow = state.flow_of(task)
     inbox = {"task.md": _definition(state, task)}
-    inbox |= {"report.md": settings.report(state, task, flow.attempt), **_checks_document(flow.checked)}
+    inbox |= {"report.md": settings.report(state, task, flow.attempt), **_checks_document(flow.check_results)}
     fields = {"MODE": "TASK_REVIEW", "TASK_ID": task, "REPORT_PATH": f"{INBOX}/report.md"}
-    if settings.layout.shares_tree and "reviewer" in settings.roles.foreign:
+    if settings.layout.is_classic and "reviewer" in settings.roles.foreign:
         fields["REPORT_PATH"] = _base(settings.layout.report(state.metadata.iteration, task, flow.attempt))
-    if not settings.shares_tree:
+    if not settings.has_one_tree:
         fields["RUN_BRANCH"] = f"ralph/{settings.id}/run"
     key = SessionKey(SessionWork.REVIEW, task=task, attempt=flow.attempt)
     return _request(
@@ -182,7 +182,7 @@ def request_session_review(settings: SessionSettings, state: SessionState) -> Tu
     inbox = {
         "progress.md": state.progress.text,
         **_reports(settings, state, state.tasks),
-        **_checks_document(state.flow.checked),
+        **_checks_document(state.flow.check_results),
     }
     key, fields = whole_session_key(state, SessionWork.SESSION_REVIEW), {"MODE": "SESSION_REVIEW"}
     if not settings.layout.reviewer_adds_tasks:
@@ -198,7 +198,10 @@ def request_session_review(settings: SessionSettings, state: SessionState) -> Tu
 def request_critique(settings: SessionSettings, state: SessionState) -> TurnRequest:
     """The turn of a planner who makes tasks of what a review found missing."""
     number, cycle = state.metadata.iteration, state.metadata.critique_cycle
-    inbox = {"review.md": state.texts.get(settings.layout.review(number), ""), **_checks_document(state.flow.checked)}
+    inbox = {
+        "review.md": state.texts.get(settings.layout.review(number), ""),
+        **_checks_document(state.flow.check_results),
+    }
     inbox |= _tasks(settings, state)
     fields = {"MODE": "CRITIQUE_BREAKDOWN", "CRITIQUE_CYCLE": str(cycle)}
     return _request(
@@ -322,7 +325,7 @@ def _request(
 
 
 def _choose_worktree(state: SessionState, task: str, worktree: str) -> str:
-    if state.layout.shares_tree:
+    if state.layout.is_classic:
         return ""
     return name_task_worktree(state, task) if task else worktree
 
@@ -452,8 +455,8 @@ def _last_iteration(settings: SessionSettings, state: SessionState) -> dict[str,
     return found | _tasks(settings, state) | _reports(settings, state, state.tasks)
 
 
-def _checks_document(checked: str) -> dict[str, str]:
-    return {"checks.md": f"What the engine itself saw:\n\n{checked}\n"} if checked else {}
+def _checks_document(check_results: str) -> dict[str, str]:
+    return {"checks.md": f"What the engine itself saw:\n\n{check_results}\n"} if check_results else {}
 
 
 def _tasks(settings: SessionSettings, state: SessionState) -> dict[str, str]:
