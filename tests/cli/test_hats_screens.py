@@ -132,6 +132,7 @@ class TestStructuralErrors:
         [
             ("", "if one should begin, write `work.start` here, and `starting_event: work.start` under `event_loop:`"),
             ("event_loop: {starting_event: go.on}\n", "the run begins with `go.on` (`event_loop.starting_event`)"),
+            ("event_loop: {starting_event: task.start}\n", "if one should begin, write `work.start` here"),
         ],
     )
     def test_the_hint_about_task_start_leads_to_a_run(self, project: Project, loop: str, hint: str) -> None:  # noqa: F811
@@ -139,7 +140,7 @@ class TestStructuralErrors:
         (project.root / "ralph.yml").write_text(preset)
         refused = project.ralph("hats", "check")
         assert (refused.code, hint in refused.err) == (2, True), refused.err
-        topic = "go.on" if loop else "work.start"
+        topic = "go.on" if "go.on" in loop else "work.start"
         followed = preset.replace("task.start", topic) + ("" if loop else "event_loop: {starting_event: work.start}\n")
         (project.root / "ralph.yml").write_text(followed)
         checked = project.ralph("hats", "check")

@@ -733,3 +733,9 @@ def test_session_decides_asks_and_writes_as_recorded(name: str) -> None:
 def test_work_that_cannot_be_merged_fails_and_promises_no_further_attempt() -> None:
     states = [one.state for one in standard_conflict().changed if one.task == "task-2"]
     assert states == [TaskState.PLANNED, TaskState.QUALIFIED, TaskState.FAILED]
+
+
+def test_an_aborted_session_promises_no_further_attempt() -> None:
+    play = brief({}, "all").until("review:task-1-1").end(Outcome.ABORTED)
+    states = {one.task: one.state for one in play.changed}
+    assert states["task-1"] is TaskState.FAILED

@@ -199,7 +199,8 @@ def _advise_on_engine_topic(preset: Preset, hat: str, topic: str) -> str:
     """What to write instead of a topic of the engine as a trigger."""
     if topic != _STARTING:
         return "remove it, and let a hat publish a topic that leads here"
-    if start := preset.event_loop.starting_event:
+    start = preset.event_loop.starting_event
+    if start and start != topic:
         return f"the run begins with `{start}` (`event_loop.starting_event`): if {hat} should begin, write that here"
     return f"if {hat} should begin, write `work.start` here, and `starting_event: work.start` under `event_loop:`"
 

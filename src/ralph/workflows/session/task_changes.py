@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from ralph.core.events import TaskChanged, TaskState
+from ralph.documents.session.metadata import Status
 from ralph.documents.session.progress import BY_USER, Marker
 from ralph.workflows.session.execution import MAX_REPLANS
 from ralph.workflows.session.state import SessionState, Step
@@ -81,7 +82,8 @@ def _find_state(before: SessionState, after: SessionState, name: str) -> tuple[T
     if step is not Step.REST and _has_failed(before, after, name):
         is_next_asked_for = marker is Marker.TODO or flow.attempt > before.flow_of(name).attempt
         # Work that could not be merged stays on its branch until the user decides: no attempt follows by itself.
-        will_retry = after.retryable(name) or (is_next_asked_for and not flow.rescoped)
+        is_over = after.metadata.status == Status.ABORTED
+        will_retry = not is_over and (after.retryable(name) or (is_next_asked_for and not flow.rescoped))
         # The output of checks that passed follows that of the first that failed.
         why = flow.why.partition("\n$ ")[0]
         return TaskState.RETRY if will_retry else TaskState.FAILED, f"{_FAILED_AT[step]}: {why}"
