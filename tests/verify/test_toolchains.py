@@ -241,8 +241,8 @@ def test_the_targets_of_a_makefile(tmp_path: Path, text: str, targets: set[str])
     assert read_make_targets(repository(tmp_path, {"Makefile": text})) == targets
 
 
-def test_search_reports_what_it_looked_for() -> None:
-    assert all("Makefile" in describe_search(kind) for kind in CheckKind)
+def test_search_reports_what_it_looked_for(tmp_path: Path) -> None:
+    assert all("Makefile" in describe_search(kind, tmp_path) for kind in CheckKind)
 
 
 def test_directory_with_the_name_of_a_file_does_not_count(tmp_path: Path) -> None:
@@ -308,3 +308,83 @@ class TestWhatTheProjectRuns:
     def test_a_script_beside_one_that_changes_files_is_a_check(self, tmp_path: Path) -> None:
         scripts = {"lint": "npm run lint:js", "lint:js": "eslint .", "fix": "eslint --fix ."}
         assert commands("lint passes", repository(tmp_path, package(**scripts))) == ["npm run lint"]
+
+
+class TestMakeTargetsThatChangeFiles:
+    @pytest.mark.parametrize(
+        "recipe",
+        [
+            "ruff check --fix .",
+            "@eslint --fix src",
+            "-prettier --write .",
+            "npx prettier -w src",
+            "gofmt -w .",
+            "gofmt -s -w .",
+            "go fmt ./...",
+            "black .",
+            "$(VENV)/bin/black -q src",
+            "uv run ruff format",
+            "cd app && isort src; flake8",
+            "cargo fmt --all",
+            "rubocop -A",
+            "clang-format -i src/*.c",
+            "flake8 && \\\n\t  ruff check --fix-only .",
+            "$(RUFF) $(FLAGS) .",
+            "$(MAKE) fix",
+            "command -v black && black .",
+        ],
+    )
+    def test_target_that_changes_files_is_not_a_check(self, tmp_path: Path, recipe: str) -> None:
+        makefile = f"FLAGS = check $(FIX)\nFIX := --fix\nlint:\n\t{recipe}\nfix:\n\tblack .\n"
+        assert commands("no lint errors", repository(tmp_path, {"Makefile": makefile})) == []
+
+    @pytest.mark.parametrize(
+        "recipe",
+        [
+            "ruff check .",
+            "black --check . && isort -c src",
+            "ruff format --diff",
+            "cargo fmt -- --check",
+            "gofmt -l .",
+            "eslint --fix-dry-run src",
+            '@echo "run ruff check --fix ."; ruff check',
+            "pip install black isort && flake8",
+            "command -v black >/dev/null; flake8",
+            "# black .",
+            "flake8 black/ --config=black.cfg",
+        ],
+    )
+    def test_target_that_only_looks_is_a_check(self, tmp_path: Path, recipe: str) -> None:
+        makefile = f"lint:\n\t{recipe}\nfix:\n\truff check --fix .\n"
+        assert commands("no lint errors", repository(tmp_path, {"Makefile": makefile})) == ["make lint"]
+
+    @pytest.mark.parametrize(
+        "makefile",
+        [
+            "lint: style\n\tflake8\nstyle:\n\tblack .\n",
+            "lint: | style ## lint it\nstyle: ; black .\n",
+            "lint: a\na: b\nb: lint\n\teslint --fix src\n",
+        ],
+    )
+    def test_target_that_needs_one_that_changes_files_is_not_a_check(self, tmp_path: Path, makefile: str) -> None:
+        assert commands("no lint errors", repository(tmp_path, {"Makefile": makefile})) == []
+
+    def test_another_check_is_found_instead(self, tmp_path: Path) -> None:
+        files = {"Makefile": "lint:\n\teslint --fix src\n", **package(**{"lint:check": "eslint src"})}
+        assert commands("no lint errors", repository(tmp_path, files)) == ["npm run lint:check"]
+        repository(tmp_path, {"Makefile": files["Makefile"] + "lint-check:\n\teslint src\n"})
+        assert commands("no lint errors", tmp_path) == ["make lint-check"]
+
+    def test_formatter_before_tests_does_not_hide_the_target(self, tmp_path: Path) -> None:
+        makefile = "test: fmt\n\tgo test ./...\nfmt:\n\tgo fmt ./...\n"
+        assert commands("tests pass", repository(tmp_path, {"Makefile": makefile, "go.mod": ""})) == ["make test"]
+
+    def test_test_target_that_changes_files_itself_is_not_a_check(self, tmp_path: Path) -> None:
+        files = {"Makefile": "test:\n\tblack .\n\tpytest\n", "pytest.ini": "", ".venv/bin/pytest": ""}
+        assert commands("tests pass", repository(tmp_path, files)) == [".venv/bin/pytest -q"]
+
+    def test_error_says_why_the_target_does_not_count(self, tmp_path: Path) -> None:
+        repository(tmp_path, {"Makefile": "lint:\n\t@ruff check --fix .\n"})
+        assert "`make lint` does not count, because it changes files: ruff check --fix ." in describe_search(
+            CheckKind.LINT, tmp_path
+        )

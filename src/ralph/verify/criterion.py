@@ -16,7 +16,7 @@ from ralph.core.errors import NoCommandError, UsageError
 from ralph.documents.yaml_codec import YamlDocument, YamlError, YamlRules, load
 from ralph.verify import measures
 from ralph.verify.rewrites import EXITS, FORM, QUOTED, find_bare_command, reads_as_prose, suggest_rewrite
-from ralph.verify.toolchains import CheckKind, RepositoryCommand, describe_search, find_commands, resolve_phrase
+from ralph.verify.toolchains import CheckKind, ResolvedPhrase, describe_search, find_commands, resolve_phrase
 
 _SILENT = r"(?:prints nothing|has no output|is silent)".replace(" ", r"\s+")
 _COMMAND = re.compile(rf"`([^`]+)`\s*(?:{EXITS}|({_SILENT}))?", re.IGNORECASE)
@@ -262,7 +262,7 @@ def _compile_measured(part: str, command: str, measure: Measure, scope: _Scope) 
     kind = CheckKind.COVERAGE if measure.metric == "coverage" else CheckKind.TESTS
     found = find_commands(kind, scope.root)
     checks = [Check(one.command, scope.timeout, measure=measure) for one in found]
-    return _compile_resolved(part, kind, found, checks, form, *notes)
+    return _compile_resolved(part, scope, ResolvedPhrase(kind, found), checks, form, *notes)
 
 
 def _compile_file(part: str, scope: _Scope) -> Criterion | None:
@@ -319,17 +319,18 @@ def _compile_phrase(part: str, scope: _Scope) -> Criterion | None:
     if resolved is None:
         return None
     checks = [Check(one.command, scope.timeout) for one in resolved.found]
-    return _compile_resolved(part, resolved.kind, resolved.found, checks, "`COMMAND` passes")
+    return _compile_resolved(part, scope, resolved, checks, "`COMMAND` passes")
 
 
 def _compile_resolved(
-    part: str, kind: CheckKind, found: tuple[RepositoryCommand, ...], checks: list[Check], form: str, *notes: str
+    part: str, scope: _Scope, resolved: ResolvedPhrase, checks: list[Check], form: str, *notes: str
 ) -> Criterion:
     """Checks that the repository has the commands for, with why."""
-    if not found:
-        what = f"{_shorten(part)!r}: this repository shows no command for it; looked for {describe_search(kind)}"
+    if not resolved.found:
+        searched = describe_search(resolved.kind, scope.root)
+        what = f"{_shorten(part)!r}: this repository shows no command for it; looked for {searched}"
         raise NoCommandError(what, where="--until", todo=f"write the command: --until '{form}'")
-    means = " and ".join(f"{check.title} ({one.because})" for check, one in zip(checks, found, strict=True))
+    means = " and ".join(f"{check.title} ({one.because})" for check, one in zip(checks, resolved.found, strict=True))
     return Criterion("", tuple(checks), (*notes, f"`{part}` means {means}"))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from shutil import which
 
 from ralph.core.codec import json_object
+from ralph.verify.makefile import MAKEFILES, MakeTarget, find_changing_command, find_changing_recipe, read_targets
 
 READ = 256 * 1024
 """How much of a configuration file is read."""
@@ -44,7 +45,7 @@ _ELSEWHERE = {
 }
 _TARGETS = {
     CheckKind.TESTS: ("test", "tests", "check"),
-    CheckKind.LINT: ("lint",),
+    CheckKind.LINT: ("lint", "lint-check", "check-lint"),
     CheckKind.TYPES: ("typecheck", "type-check", "types", "mypy"),
     CheckKind.BUILD: ("build",),
     CheckKind.FORMAT: ("format-check", "fmt-check", "check-format"),
@@ -106,9 +107,7 @@ _RUST_WORKSPACE = {
     CheckKind.FORMAT: "cargo fmt --all --check",
 }
 """Without these options cargo looks at one package of a workspace."""
-_CHANGES_FILES = re.compile(r"--(?:write|fix)(?![\w=-])")
 _RUNS_SCRIPTS = re.compile(r"\b(?:npm|pnpm|yarn|bun|run-s|run-p|npm-run-all\d?|concurrently|wireit|turbo|nx)\b")
-"""What a script must not have to count as a check."""
 _MAVEN = {CheckKind.TESTS: "-B test", CheckKind.TYPES: "-B compile", CheckKind.BUILD: "-B package -DskipTests"}
 _GRADLE = {CheckKind.TESTS: "test", CheckKind.TYPES: "classes", CheckKind.BUILD: "assemble"}
 
@@ -176,25 +175,41 @@ def find_commands(kind: CheckKind, root: Path, language: str = "", tool: str = "
     return tuple(one for one in found if tool in one.command + one.because)
 
 
-def describe_search(kind: CheckKind) -> str:
+def describe_search(kind: CheckKind, root: Path) -> str:
     """What Ralph looked for, for the user whose repository has none of it."""
     targets, scripts = "/".join(_TARGETS[kind]), "/".join(_SCRIPTS[kind])
-    return f"a Makefile target ({targets}), a script in package.json ({scripts}), {_ELSEWHERE[kind]}"
+    changing = [
+        f"; `make {name}` does not count, because it changes files: {command[:60]}"
+        for name, command in _find_targets(_Repo(root), kind).items()
+        if command
+    ]
+    return f"a Makefile target ({targets}), a script in package.json ({scripts}), {_ELSEWHERE[kind]}{''.join(changing[:1])}"
 
 
 def _find_make_target(repo: _Repo, kind: CheckKind) -> RepositoryCommand | None:
-    name = repo.has("GNUmakefile", "makefile", "Makefile")
-    targets = read_make_targets(repo.root)
-    target = next((target for target in _TARGETS[kind] if target in targets), "")
-    return RepositoryCommand(f"make {target}", f"{name} has the target `{target}`") if target else None
+    for target, changing in _find_targets(repo, kind).items():
+        if not changing:
+            return RepositoryCommand(f"make {target}", f"{repo.has(*MAKEFILES)} has the target `{target}`")
+    return None
+
+
+def _find_targets(repo: _Repo, kind: CheckKind) -> dict[str, str]:
+    """The targets of the Makefile for a kind of check, the likeliest first, each with the command in it that edits files."""
+    targets = _read_makefile(repo)
+    # Many projects format their code before each build and test run. That does not decide whether tests pass.
+    judges_files = kind in (CheckKind.LINT, CheckKind.TYPES, CheckKind.FORMAT)
+    return {
+        name: find_changing_recipe(targets, name, with_needs=judges_files) for name in _TARGETS[kind] if name in targets
+    }
+
+
+def _read_makefile(repo: _Repo) -> dict[str, MakeTarget]:
+    return read_targets(repo.text(repo.has(*MAKEFILES) or "Makefile"))
 
 
 def read_make_targets(root: Path) -> frozenset[str]:
     """The targets that a Makefile names."""
-    repo = _Repo(root)
-    text = repo.text(repo.has("GNUmakefile", "makefile", "Makefile") or "Makefile")
-    lines = re.findall(r"^([\w./ -]+):(?![=:])", text, re.MULTILINE)
-    return frozenset(target for line in lines for target in line.split() if not target.startswith("."))
+    return frozenset(_read_makefile(_Repo(root)))
 
 
 def _find_python(repo: _Repo, kind: CheckKind) -> RepositoryCommand | None:
@@ -275,7 +290,7 @@ def _find_javascript(repo: _Repo, kind: CheckKind) -> RepositoryCommand | None:
         body = str(scripts.get(name, ""))
         whole = _expand_script(scripts, name)
         never_checks = (
-            "no test specified" in body or re.search(r"--watch(?!\w*=false)", whole) or _CHANGES_FILES.search(whole)
+            "no test specified" in body or re.search(r"--watch(?!\w*=false)", whole) or find_changing_command(whole)
         )
         if body and not never_checks:
             run = f"{manager} test" if name == "test" and manager != "bun" else f"{manager} run {name}"
