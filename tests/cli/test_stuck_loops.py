@@ -45,6 +45,24 @@ def test_a_number_that_gets_better_each_turn_is_progress(project: Project, check
 
 
 @pytest.mark.parametrize(
+    "check",
+    ["! grep -n TODO a.py", '! awk \'/TODO/ {print FILENAME " line " NR ": leftover todo"}\' a.py | grep .'],
+    ids=["grep -n", "a script"],
+)
+def test_fewer_lines_each_turn_are_progress(project: Project, check: str) -> None:  # noqa: F811
+    (project.root / "a.py").write_text("x = 1  # TODO\n" * 9)
+    assert loop(project, "sed -i 1d a.py", check, 12) == (0, 9)
+
+
+def test_the_best_iteration_is_the_one_with_the_fewest_lines(project: Project) -> None:  # noqa: F811
+    (project.root / "a.py").write_text("x = 1  # TODO\n" * 9)
+    agent = 'case $n in 1|2) sed -i 1d a.py;; *) echo "x = 1  # TODO" >> a.py;; esac'
+    assert loop(project, agent, "! grep -n TODO a.py", 4)[0] == 3
+    restored = project.ralph("restore", "best", "--force")
+    assert (restored.code, (project.root / "a.py").read_text()) == (0, "x = 1  # TODO\n" * 7), restored.out
+
+
+@pytest.mark.parametrize(
     "line",
     [
         'echo "ticket $(($(wc -l < "$HOME/tickets"))) of the queue"',

@@ -122,6 +122,48 @@ def raised(line: int, source: str, error: str) -> str:
     return f'Traceback (most recent call last):\n  File "r.py", line {line}, in <module>\n    {source}\n{error}\n'
 
 
+def list_lines(form: str, most: int, end: str = "") -> list[str]:
+    """What a check prints that lists lines, in iterations each of which leaves one line less."""
+    return ["".join(form.format(n) for n in range(1, left + 1)) + end for left in range(most, 0, -1)]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "stuck"),
+    [
+        (list_lines("{}:x = 1  # TODO\n", 9), []),
+        (list_lines("a.py line {}: leftover todo\n", 9), []),
+        (list_lines("Makefile:{}:\techo  # TODO\n", 9), []),
+        (list_lines("{}:x = 1  # TODO\n", 9, "check failed\n"), []),
+        (list_lines("{}:x = 1  # TODO\n", 9, "Error: lines are left\n"), []),
+        (list_lines("{}:x = 1  # TODO\n", 9)[:1] * 4, [3]),
+        (list_lines("{}:x = 1  # TODO\n", 9)[3::-1], [3]),
+        (list_lines("10:00:0{} waiting\n", 5), [3, 4]),
+        (list_lines("cannot connect to port 400{}\n", 5), [3, 4]),
+        (list_lines("cannot connect, attempt {}, after {}.5 s\n".replace("{}", "{0}"), 5), [3, 4]),
+        (list_lines("no object at 0x7f00ab1{}\n", 5), [3, 4]),
+        (list_lines("[####      ] 4{}%\n", 5, "no\n"), [3, 4]),
+        (list_lines("line 7 is missing, {} ms\n", 5), [3, 4]),
+    ],
+    ids=[
+        "grep -n",
+        "places in words",
+        "files without an extension",
+        "places and a complaint",
+        "places and an error",
+        "the same places",
+        "more places",
+        "times",
+        "ports",
+        "attempts",
+        "addresses",
+        "a progress bar",
+        "the same place several times",
+    ],
+)
+def test_fewer_places_are_progress_and_less_noise_is_not(outputs: list[str], stuck: list[int]) -> None:
+    assert find_stuck(outputs) == stuck
+
+
 @pytest.mark.parametrize(
     ("outputs", "stuck"),
     [
@@ -182,6 +224,11 @@ def raised(line: int, source: str, error: str) -> str:
     ],
 )
 def test_progress_is_read_from_what_a_check_prints(outputs: list[str], stuck: list[int]) -> None:
+    assert find_stuck(outputs) == stuck
+
+
+def find_stuck(outputs: list[str]) -> list[int]:
+    """The iterations after which a loop is stuck whose check prints this."""
     progress, found = LoopProgress(), []
     for number, output in enumerate(outputs):
         failures = read_failure_set(Check("python3 r.py"), output, None, None)
@@ -189,7 +236,7 @@ def test_progress_is_read_from_what_a_check_prints(outputs: list[str], stuck: li
         progress = progress.after(Verdict((result,), snapshot=f"tree {number}"), number)
         if progress.is_stuck:
             found.append(number)
-    assert found == stuck
+    return found
 
 
 def test_number_that_changes_without_a_change_is_not_progress() -> None:

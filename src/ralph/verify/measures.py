@@ -78,6 +78,12 @@ _EXCEPTION = re.compile(r"^\s*(?:Uncaught )?(?:\w+\.)*[A-Z]\w*(?:Error|Exception
 _COMPLAINT = re.compile(
     r"(?i)\b(?:error|fail|assert|exception|expected|received|panic|undefined|cannot|not ok|not found|missing)|[✕✗×]"
 )
+_PLACE = regex(
+    r"^\d{1,6}:(?!\d\d\b)"  # grep -n, but not a time of day
+    r"|\b[Ll]ine \d{1,6}\b"
+    r"|^(?!localhost:)(?=[^:\s]*[A-Za-z])[\w./@+~-]+:\d{1,6}:"  # Makefile:3:
+)
+"""How a line begins that lists a place in a file, or how it names that place."""
 _SUMMARY_LINE = re.compile(r"(?i)\b\d+ (?:failed|passed|errors?|warnings?|problems?)\b")
 _STOPPED_EARLY = (
     re.compile(r"errors? prevented further checking"),  # mypy after a syntax error
@@ -211,17 +217,34 @@ def read_failure_set(check: Check, output: str, tests: Counts | None, value: flo
     counts = not _stopped_early(check.command, output)
     reported = _count_failures(output, tests, len(names)) if counts else None
     figures = {} if reported else _read_figures(lines)
+    listed = [line for line in lines if _PLACE.search(line)]
     if items:
         # The frames of a traceback are one failure, however many there are.
         separate = [line for line in errors if not _FRAME.match(line)]
         count = reported or (len(separate or errors) if counts and errors else None)
         digest = _digest({**items, "failures": count or 0})
+        # `Error: lines are left` below a list of these lines: the list tells how many there are.
+        known = set(errors)
+        beside = _count_places([line for line in listed if line not in known])
+        has_tests = names or (tests and tests.failed)
+        if beside and not has_tests and count == len(errors) == len(separate):
+            count, reported = count + beside, None
         places = () if names else _name_places(lines)
         return FailureSet(count, digest, bool(reported), places=places, figures=figures)
     complaints = [line for line in lines if _COMPLAINT.search(remove_directories(line))]
-    distinct = set(normalize_output("\n".join(complaints or lines)).splitlines())
-    count = reported or (len(distinct) if counts and complaints else None)
-    return FailureSet(count, _digest(dict.fromkeys(distinct, count or 1)), bool(reported), figures=figures)
+    unplaced = [line for line in complaints if not _PLACE.search(line)]
+    distinct = set(normalize_output("\n".join([*unplaced, *listed] if complaints else lines)).splitlines())
+    count = reported
+    if counts and not reported and (complaints or listed):
+        count = len(set(normalize_output("\n".join(unplaced)).splitlines())) + _count_places(listed)
+    # The digest leaves out how many places there are: fewer are a lower count, and more are not a new failure.
+    kinds = reported or (len(distinct) if counts and complaints else 1)
+    return FailureSet(count, _digest(dict.fromkeys(distinct, kinds)), bool(reported), figures=figures)
+
+
+def _count_places(lines: Sequence[str]) -> int:
+    """How many places these lines list. What is printed twice for the same place counts once, whatever the time is."""
+    return len({(normalize_output(line), match[0]) for line in lines if (match := _PLACE.search(line))})
 
 
 def _name_places(lines: Sequence[str]) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ def _make_point(record: Record, key: str, iteration: int, result: CheckResult) -
 
 def _update(check: CheckView, result: CheckResult, point: CheckPoint, *, is_baseline: bool) -> CheckView:
     baseline = result.status if is_baseline else check.baseline
-    failures = result.failures.digest if result.failures else ""
+    failures = _name_failures(result)
     is_same = bool(failures) and failures == check.failures and check.same_since is not None
     return CheckView(
         scope=check.scope,
@@ -61,6 +61,17 @@ def _update(check: CheckView, result: CheckResult, point: CheckPoint, *, is_base
         failures=failures,
         runs=check.runs + 1,
         history=(*check.history[-MAX_HISTORY + 1 :], point),
+    )
+
+
+def _name_failures(result: CheckResult) -> str:
+    """A name for what a check complains about and how much of it there is; empty if that cannot be compared."""
+    if not result.failures or not result.failures.digest:
+        return ""
+    return (
+        result.failures.digest
+        if result.failures.count is None
+        else (f"{result.failures.digest} {result.failures.count:g}")
     )
 
 
