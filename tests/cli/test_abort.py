@@ -50,6 +50,30 @@ def test_run_that_reached_its_limit_is_aborted_and_reverted(tmp_path: Path, with
         assert files(project) == changed
 
 
+def test_report_says_that_the_run_was_reverted(project: Project) -> None:  # noqa: F811
+    project.work(WORK, "--max-iterations", "1")
+    name = project.run.name
+    assert project.ralph("abort").code == 0
+    report = project.ralph("report", name)
+    assert "its work is still in the tree" in report.out and f"ralph abort {name} --revert" in report.out
+    assert project.ralph("abort", name, "--revert", "--yes").code == 0
+    report = project.ralph("report", name)
+    assert "still in the tree" not in report.out and f"ralph abort {name} --revert" not in report.out
+    assert "reverted it: all files that git does not ignore went back to their state before the run." in report.out
+    assert f"Undo the revert with `ralph undo {name}`." in report.out
+    assert "changed" not in report.err, "Ralph itself wrote the report again"
+
+
+def test_revert_leaves_a_report_that_the_user_edited(project: Project) -> None:  # noqa: F811
+    project.work(WORK, "--max-iterations", "1")
+    assert project.ralph("abort").code == 0
+    path = max((project.root / ".aiwg/ralph").glob("completion-*.md"), key=lambda one: one.stat().st_mtime_ns)
+    path.write_text(f"My notes.\n{path.read_text()}")
+    edited = path.read_text()
+    assert project.ralph("abort", "--revert", "--yes").code == 0
+    assert path.read_text() == edited
+
+
 def test_it_works_on_a_run_that_is_over_and_twice(project: Project) -> None:  # noqa: F811
     start = files(project)
     project.work(WORK, "--max-iterations", "1")

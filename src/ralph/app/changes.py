@@ -136,6 +136,8 @@ def refuse_revert(run: RunDir) -> None:
 
 def revert_run(project: Project, run: RunDir, *, force: bool = False) -> Reverted:
     """Take back what the run changed, then the branch if only the run committed to it. `force` as in `restore_iteration`."""
+    from ralph.app.reports import rewrite_next_section  # it reads views, which `ralph diff` does not need
+
     if run.alive:
         todo = f"try again when it is over: `ralph abort {run.id} --revert`"
         raise UsageError(f"run {run.id} is still ending its turn; nothing was reverted", todo=todo)
@@ -144,7 +146,28 @@ def revert_run(project: Project, run: RunDir, *, force: bool = False) -> Reverte
         files = snapshots.restore(base, "revert", force=force, by_user=not run.was_killed_in_a_turn)
         changed = _find_changed_submodules(Git(snapshots.repository.top), base)
         submodules = tuple(path for path in changed if path not in snapshots.submodules)
-        return Reverted(files, remove_commits(snapshots, run.id, _spans_of_turns(run)), submodules)
+        reverted = Reverted(files, remove_commits(snapshots, run.id, _spans_of_turns(run)), submodules)
+        text = _describe_revert(run, reverted)
+        rewrite_next_section(project, run, text, why="reverted what the run changed (`ralph abort --revert`)")
+        return reverted
+
+
+def _describe_revert(run: RunDir, reverted: Reverted) -> str:
+    """What the report of a run says after the run was reverted."""
+    files, commits = reverted.files, reverted.history.commits
+    except_yours = ", except those that you changed" if files.shared or files.kept else ""
+    # In the past tense: the user may undo the revert.
+    lines = [
+        "The run is closed. `ralph abort --revert` reverted it: all files that git does not ignore went back to their state"
+        f" before the run{except_yours}."
+    ]
+    if reverted.submodules:
+        lines.append(f"Not restored: {', '.join(f'the submodule {path}' for path in reverted.submodules)}.")
+    back = [f"`ralph undo {run.id}`"] if files.files else []
+    back += [f"`git reset {commits[0][:12]}`"] if commits else []
+    if back:
+        lines.append(f"Undo the revert with {' and '.join(back)}.")
+    return " ".join(lines)
 
 
 def _find_changed_submodules(git: Git, base: str) -> Iterator[str]:

@@ -1,13 +1,15 @@
 """The completion reports of runs, and the cost of each turn."""
 
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ralph.app.views import open_view
+from ralph.core.entries import Notice
 from ralph.core.errors import RalphError, UsageError
-from ralph.store.documents import digest
+from ralph.store.documents import Documents, digest
 from ralph.store.files import read_limited, to_text
 from ralph.store.journal import timestamp
 from ralph.store.runs import Project, RunDir
@@ -61,6 +63,22 @@ def read_report(project: Project, wanted: str | None = None) -> ReportText:
     run = project.run(report.run)
     sandbox = run.tail_summary().sandbox
     return ReportText(report, to_text(data), run.find_doubt(), is_changed=report.hash != digest(data), sandbox=sandbox)
+
+
+def rewrite_next_section(project: Project, run: RunDir, text: str, *, why: str) -> None:
+    """Replace what the newest report of a run says about what to do next, after the user did it. The journal records why.
+
+    A report that somebody else changed stays as it is.
+    """
+    reports = _reports_of(project, run)
+    if not reports:
+        return
+    data = read_limited(project.root / reports[-1].path)
+    before, heading, _ = to_text(data).rpartition("\n## Next\n\n")
+    if not heading or digest(data) != reports[-1].hash:
+        return
+    documents, _ = Documents.open(project.root, run.path)
+    documents.commit(time.time(), Notice(why), {reports[-1].path: f"{before}{heading}{text}\n"})
 
 
 def _reports_of(project: Project, run: RunDir) -> list[FiledReport]:

@@ -291,7 +291,9 @@ def _answer_question(view: RunView, record: Record, entry: QuestionAnswered) -> 
 
 
 def _note(view: RunView, record: Record, entry: Notice) -> RunView:
-    return _add_notice(view, record, entry.text)
+    # After `ralph abort --revert`, the report is written again.
+    reports = [replace(one, hash=record.documents.get(one.path, one.hash)) for one in view.reports]
+    return replace(_add_notice(view, record, entry.text), reports=tuple(reports))
 
 
 def _change_task(view: RunView, record: Record, entry: TaskChanged) -> RunView:
