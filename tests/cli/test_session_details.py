@@ -1,5 +1,6 @@
 """Small promises of sessions, each at the level where the user meets it, in both layouts if both make it."""
 
+import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -75,6 +76,57 @@ def test_pause_message_is_shown_on_every_screen(project: Project, layout: str) -
     assert "Next:   paused: Paused by signal: until Jane has looked; `ralph session resume " in shown
     assert "until Jane has looked" in project.ralph("status").out
     assert project.ralph("session", "resume").code == 0
+
+
+def test_task_that_the_user_marks_as_done_is_done_all_the_same(project: Project, layout: str) -> None:  # noqa: F811
+    gate = project.home / "gate"
+    if layout == "classic":
+        classic.script(project, until=str(gate))
+        words, command, task, file = ("--classic",), classic.AGENT, "task-2", "b.txt"
+    else:
+        standard.write_script(project, until=str(gate), instructions=standard.QUICK.format(""))
+        words, command = ("--land", "branch"), shlex.join([sys.executable, "-I", str(standard.AGENT)])
+        task, file = "task-4", ""
+    engine = project.start("session", "new", "Build the files", *words, "--agent-command", command, "--yes")
+    eventually(lambda: executing(project, "task-1"))
+    assert project.ralph("signal", "pause").code == 0
+    eventually(lambda: project.journal("signal.accepted"))
+    gate.touch()
+    engine.communicate(timeout=300)
+    place = standard.home(project) / "progress.md"
+    assert f"- [ ] {task}" in place.read_text()
+    place.write_text(place.read_text().replace(f"- [ ] {task}", f"- [x] {task}"))
+    done = project.ralph("session", "resume")
+    verb = "accepted" if layout == "classic" else "merged"
+    why = f"progress.md marks {task} as done, but Ralph has not {verb} it: it is to do. Mark it [C] to leave it out."
+    assert (done.code, why in done.out) == (0, True), done.said
+    assert executing(project, task) and f"- [x] {task} (" in place.read_text()
+    assert not file or (project.root / file).exists()
+
+
+def test_task_marked_as_done_after_the_engine_was_killed_continues(project: Project, layout: str) -> None:  # noqa: F811
+    gate = project.home / "gate"
+    if layout == "classic":
+        classic.script(project, until=str(gate))
+        words, command = ("--classic",), classic.AGENT
+    else:
+        standard.write_script(project, until=str(gate), instructions=standard.QUICK.format(""))
+        words, command = ("--land", "branch"), shlex.join([sys.executable, "-I", str(standard.AGENT)])
+    engine = project.start("session", "new", "Build the files", *words, "--agent-command", command, "--yes")
+    eventually(lambda: executing(project, "task-1"))
+    place = standard.home(project) / "progress.md"
+    eventually(lambda: "- [/] task-1" in place.read_text())
+    engine.kill()
+    engine.communicate()
+    place.write_text(re.sub(r"- \[.\] task-", "- [x] task-", place.read_text()))
+    gate.touch()
+    done = project.ralph("session", "resume")
+    assert (done.code, "progress.md marks task-1 as done, but Ralph has not " in done.out) == (0, True), done.said
+    started = {entry["key"] for entry in project.journal("turn.started")}
+    assert {"execute:task-1-1", "execute:task-2-1"} <= started
+    if layout == "standard":
+        merged = {entry["key"] for entry in project.journal("merge.ended")}
+        assert len(merged) >= 4, merged
 
 
 def test_abort_of_a_complete_session_changes_nothing(project: Project, layout: str) -> None:  # noqa: F811

@@ -559,3 +559,39 @@ def test_task_that_a_planner_changed_for_the_user_is_reported_as_done_in_the_end
     driver.run()
     states = [state for task, state in driver.changed_tasks if task == "task-1"]
     assert states == [TaskState.PLANNED, TaskState.RETRY, TaskState.PLANNED, TaskState.DONE]
+
+
+def begun(**more: str) -> dict[str, str]:
+    """The documents of a session that Ralph began, with task-1 in progress and other files as given."""
+    workflow = rules()
+    transition = workflow.accept(workflow.load({}), RunEnded(Outcome.PAUSED, "", Spent(), Limits()), NOW)
+    files = {"plan.md": PLAN, "tasks.md": entry(1) + entry(2, "task-1"), "progress.md": "- [/] task-1\n- [ ] task-2\n"}
+    files |= {name.replace("_", "."): text for name, text in more.items()}
+    return {**transition.documents, **{f"{HOME}/{name}": text for name, text in files.items()}}
+
+
+def test_task_that_the_user_marks_as_done_is_done_only_if_it_was_accepted() -> None:
+    workflow, path = rules(), f"{HOME}/progress.md"
+    documents = begun(progress_md="- [x] task-1\n- [x] task-2\n")
+    state = workflow.load(documents)
+    wanted = "progress.md marks {0} as done, but Ralph has not accepted it: it is to do. Mark it [C] to leave it out."
+    assert state.notices == (wanted.format("task-1"), wanted.format("task-2"))
+    assert state.flow_of("task-1").step is Step.EXECUTE and where(state) == "EXECUTING"
+    transition = workflow.accept(state, DocumentEdited(f"{HOME}/plan.md", PLAN), NOW)
+    assert "[x]" not in transition.documents[path] and transition.notices == state.notices
+
+
+def test_task_under_way_that_the_user_marks_as_done_continues() -> None:
+    workflow, documents = rules(), begun()
+    ended = RunEnded(Outcome.PAUSED, "", Spent(), Limits())
+    documents |= workflow.accept(workflow.load(documents), ended, NOW).documents
+    state = workflow.load(documents | {f"{HOME}/progress.md": "- [x] task-1\n- [ ] task-2\n"})
+    assert (state.marker("task-1"), state.flow_of("task-1").step) == (Marker.WIP, Step.EXECUTE)
+    assert "has not accepted it: Ralph continues with it." in state.notices[0]
+
+
+def test_task_that_another_tool_finished_with_a_qualified_report_is_done() -> None:
+    files = {"tasks.task-1-report.md": REPORT.format("x", "**Status**: Qualified")}
+    documents = begun(progress_md="- [x] task-1\n- [ ] task-2\n")
+    state = rules().load(documents | {f"{HOME}/{name}": text for name, text in files.items()})
+    assert (state.marker("task-1"), state.notices, state.flow.finished) == (Marker.DONE, (), ("task-1",))

@@ -605,3 +605,52 @@ def test_checks_of_a_task_that_is_done_change_nothing() -> None:
     driver.take(ChecksEnded("check:task-1-1", failed))
     assert driver.state.marker("task-1") is Marker.DONE
     assert not driver.state.flow.tasks
+
+
+def mark_as_done(driver: Driver, *names: str) -> None:
+    """The engine is gone, and the user marks tasks as done before another engine loads the session."""
+    path = driver.rules.layout.progress(1)
+    for name in names:
+        driver.documents[path] = re.sub(rf"- \[.\] {name}\b", f"- [x] {name}", driver.documents[path])
+    driver.state = driver.rules.load(driver.documents)
+
+
+def test_task_that_the_user_marks_as_done_is_done_only_if_it_was_merged() -> None:
+    driver = Steady(session()).until(State.EXECUTING_BATCH)
+    mark_as_done(driver, "task-1", "task-3")
+    assert driver.state.notices == (
+        "progress.md marks task-1 as done, but Ralph has not merged it: Ralph continues with it."
+        " Mark it [C] to leave it out.",
+        "progress.md marks task-3 as done, but Ralph has not merged it: it is to do. Mark it [C] to leave it out.",
+    )
+    assert (driver.state.marker("task-1"), driver.state.marker("task-3")) == (Marker.WIP, Marker.TODO)
+    driver.until(State.COMPLETE)
+    assert {"execute:task-1-1", "execute:task-3-1"} <= {work.key for work in driver.asked}
+    assert stop_of(driver) == Stop(Outcome.SUCCESS, "the session is complete: 3 tasks")
+    mark_as_done(driver, "task-1", "task-2", "task-3")
+    assert not driver.state.notices, "what was merged is done"
+
+
+def test_task_that_the_user_reset_has_to_be_merged_again() -> None:
+    driver = Steady(session()).until(State.COMPLETE)
+    path = driver.rules.layout.progress(1)
+    driver.documents[path] = driver.documents[path].replace("- [x] task-2", "- [ ] task-2")
+    assert driver.rules.load(driver.documents).flow.finished == ("task-1", "task-3")
+
+
+def test_split_task_that_the_user_marks_as_done_stays_cancelled() -> None:
+    driver = Steady(session()).until(State.EXECUTING_BATCH)
+    driver.state = driver.state.with_metadata(replaced={"task-3": ("task-1", "task-2")})
+    driver.ended(Outcome.PAUSED)
+    mark_as_done(driver, "task-3")
+    assert driver.state.marker("task-3") is Marker.CANCELLED
+    assert driver.state.notices[-1].endswith("has not merged it: it was split into task-1, task-2.")
+
+
+def test_markers_count_if_the_engine_does_not_know_what_it_finished() -> None:
+    driver = Steady(session()).until(State.EXECUTING_BATCH)
+    stored = driver.documents[driver.rules.flow_path]
+    assert '"finished": []' in stored
+    driver.documents[driver.rules.flow_path] = stored.replace('"finished": []', '"unknown": []')
+    mark_as_done(driver, "task-3")
+    assert driver.state.marker("task-3") is Marker.DONE and not driver.state.notices

@@ -29,7 +29,6 @@ from ralph.core.events import (
     MergeEnded,
     RunEnded,
     Stop,
-    TaskChanged,
     TurnEnded,
     TurnStarted,
     Work,
@@ -198,8 +197,8 @@ class Kernel(Generic[S]):
         if self.ledger.aborted and not (self._start.reopens and self.ledger.abort_completed):
             self._stop = _stop_for_abort(self.ledger.aborted)
         self.state, missed = self._load()
-        for task in missed:
-            self._journal(task)
+        for entry in missed:
+            self._journal(entry)
         if not self.ledger.snapshots and (base := self._jobs.snapshot("before the run")):
             self._journal(SnapshotTaken("before the run", base.snapshot))
         elif was_stopped:
@@ -224,15 +223,15 @@ class Kernel(Generic[S]):
             self._journal(SnapshotTaken("changed by the user", change.snapshot))
             self._journal(Notice(f"You changed {names} while the run was stopped. Undo and revert leave that alone."))
 
-    def _load(self) -> tuple[S, list[TaskChanged]]:
+    def _load(self) -> tuple[S, list[Entry]]:
         """The state that the documents describe, with the events since they were written.
 
-        Also the tasks that changed and that the journal does not name: the user may have edited documents meanwhile.
+        Also the notices and the changes of tasks that the journal does not have: the user may have edited documents meanwhile.
         """
         documents = self.ports.store.read()
         state = self.workflow.load(documents)
         journaled = [record.entry for record in self._start.records_to_replay]
-        missed: list[TaskChanged] = []
+        missed: list[Entry] = []
         for entry, at in [(record.entry, record.at) for record in self._start.records_to_replay]:
             if isinstance(entry, DocumentEdited):
                 # The journal has no content: what counts is what is there now.
@@ -241,7 +240,8 @@ class Kernel(Generic[S]):
             if isinstance(entry, Event) and not is_retried:
                 transition = self.workflow.accept(state, entry, at)
                 state = transition.state
-                missed += [task for task in transition.tasks if task not in journaled]
+                found: list[Entry] = [*map(Notice, transition.notices), *transition.tasks]
+                missed += [one for one in found if one not in journaled]
                 # The user may have changed documents while no engine ran: what follows from that is not on the disk yet.
                 self._unwritten_documents.update(transition.documents)
         return state, missed

@@ -177,7 +177,7 @@ def finish_tasks_by_reports(settings: SessionSettings, state: SessionState, now:
         if report and report.verdict is ReviewVerdict.FAILED:
             state = fail_attempt(state, task, now, "the reviewer did not qualify it")
         elif report and report.verdict and state.flow_of(task).step is Step.REVIEW:
-            state = state.with_annotation(task, Marker.DONE, "qualified", stamp(now)).without_task_flow(task)
+            state = state.with_finished_task(task, stamp(now))
     return state
 
 
@@ -227,7 +227,7 @@ def accept_split(
 def accept_merge(state: SessionState, work: LeftQueue, now: float) -> SessionState:
     """After the merge queue merged a task, or gave it up."""
     if work.is_merged:
-        return state.with_annotation(work.task, Marker.DONE, "qualified", stamp(now)).without_task_flow(work.task)
+        return state.with_finished_task(work.task, stamp(now))
     state = state.with_task_flow(work.task, branch=work.merge.branch)
     return fail_attempt(state, work.task, now, _describe_merge(work.merge))
 

@@ -6,11 +6,12 @@ from ralph.core.errors import RalphError
 from ralph.documents.session import progress
 from ralph.documents.session.metadata import State
 from ralph.documents.session.progress import FINAL_MARKERS, Marker
+from ralph.documents.session.reports import ReviewVerdict
 from ralph.documents.session.tasks import Task
 from ralph.workflows.merge_rules import Queue
 from ralph.workflows.session.execution import reopen_task, withdraw_attempt
 from ralph.workflows.session.planning import read_guardrails
-from ralph.workflows.session.state import Flow, SessionSettings, SessionState, Step
+from ralph.workflows.session.state import Flow, SessionSettings, SessionState, Step, TaskFlow
 
 _WITH = {
     Marker.WIP: (Step.EXECUTE, Step.SPLIT),
@@ -96,6 +97,47 @@ def reconcile(settings: SessionSettings, state: SessionState) -> SessionState:
     for name in merging - waiting_for:
         state = state.with_task_flow(name, step=Step.REVIEW)
     return state
+
+
+def revert_unfinished_tasks(settings: SessionSettings, state: SessionState, known: Flow) -> SessionState:
+    """The state in which only tasks that the engine finished are done, whatever `progress.md` says.
+
+    `known` is the flow that the engine stored. If it does not say which tasks are finished, the markers count.
+    """
+    if known.finished is None:
+        return state
+    marked = [name for name in state.tasks if state.marker(name) is Marker.DONE]
+    finished = [name for name in known.finished if name in marked]
+    for name in [name for name in marked if name not in finished]:
+        flow = known.tasks.get(name, TaskFlow())
+        if flow.step is Step.REST and _is_accepted_by_report(state, name):
+            finished.append(name)
+        else:
+            state = _revert_task(settings, state, name, flow)
+    return state.with_flow(finished=tuple(finished))
+
+
+def _is_accepted_by_report(state: SessionState, name: str) -> bool:
+    """Whether a reviewer qualified the last attempt. Another tool may have continued a classic session meanwhile."""
+    found = state.reports(name) if state.layout.is_classic else {}
+    return bool(found) and found[max(found)].verdict is ReviewVerdict.QUALIFIED
+
+
+def _revert_task(settings: SessionSettings, state: SessionState, name: str, flow: TaskFlow) -> SessionState:
+    """The state in which a task has the marker that goes with its stored flow, with a notice for the user."""
+    marker, note, what = Marker.TODO, "", "it is to do. Mark it [C] to leave it out."
+    if children := state.metadata.replaced.get(name):
+        marker, note = Marker.CANCELLED, state.progress.items[name].note
+        what = f"it was split into {', '.join(children)}."
+    elif flow.step is not Step.REST and (flow.started or flow.step is not Step.EXECUTE):
+        marker = next(marker for marker, steps in _WITH.items() if flow.step in steps)
+        note = state.progress.items[name].note
+        what = "Ralph continues with it. Mark it [C] to leave it out."
+    accepted = "accepted" if settings.has_one_tree else "merged"
+    # This is not a change of the task, so it need not be legal: the task never was done.
+    listed = state.progress.with_item(name, marker, note)
+    state = replace(state, progress=listed, touched=state.touched | {name})
+    return state.with_notice(f"progress.md marks {name} as done, but Ralph has not {accepted} it: {what}")
 
 
 def _with_lines(state: SessionState, number: int, lines: list[tuple[str, Marker, str]]) -> progress.Progress:

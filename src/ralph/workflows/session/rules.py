@@ -92,12 +92,16 @@ class Session(SessionSettings):
             guardrails=planning.read_guardrails(self, documents),
             flow=flow,
         )
-        return self._request_startable_tasks(self._reconcile(with_listed_tasks(state)))
+        return self._request_startable_tasks(self._reconcile(with_listed_tasks(state), flow))
 
     def _load_from_files(self, documents: Mapping[str, str]) -> SessionState:
         """The session that its files describe, even if other tools wrote them. Missing files are added."""
         texts = {path: text for path, text in documents.items() if path != self.flow_path and text.strip()}
+        stored = {self.flow_path: documents[self.flow_path]} if self.flow_path in documents else {}
         known = _read_flow_if_possible(documents.get(self.flow_path, "{}"), self.flow_path)
+        if not stored and self.layout.progress(1) not in texts:
+            # Nothing is marked as done yet, so the engine knows of every task that it finishes from now on.
+            known = replace(known, finished=())
         # The tree may have changed since the checks ran, so their results do not count any more.
         flow = Flow(
             baseline=known.baseline,
@@ -111,19 +115,20 @@ class Session(SessionSettings):
         )
         repaired = repair(self.layout, texts, stamp(self.created_at)).documents
         state = replace(
-            self._fresh({**texts, **repaired}), flow=flow if known.stop_reason else replace(flow, run_has_ended=False)
+            self._fresh({**texts, **stored, **repaired}),
+            flow=flow if known.stop_reason else replace(flow, run_has_ended=False),
         )
         path = self.layout.progress(1)
         if path in state.texts:
             state = replace(
                 state, progress=progress.parse_progress(state.texts[path], self.layout.style), written=repaired
             )
-        state = self._reconcile(planning.add_update_steps(with_listed_tasks(state)))
+        state = self._reconcile(planning.add_update_steps(with_listed_tasks(state)), known)
         return self._request_startable_tasks(reconcile.continue_reviews(iterations.infer_metadata(state), known))
 
-    def _reconcile(self, state: SessionState) -> SessionState:
+    def _reconcile(self, state: SessionState, known: Flow) -> SessionState:
         """The state in line with its markers. The feed of the run gets what changed while no engine ran."""
-        after = reconcile.reconcile(self, state)
+        after = reconcile.reconcile(self, reconcile.revert_unfinished_tasks(self, state, known))
         return replace(after, unreported=find_changes_while_stopped(state, after))
 
     def _request_startable_tasks(self, state: SessionState) -> SessionState:
@@ -459,6 +464,7 @@ class Session(SessionSettings):
             tasks={},
             texts=dict(documents),
             guardrails=planning.read_guardrails(self, documents),
+            flow=Flow(finished=()),
         )
 
     def _documents(self, before: SessionState, after: SessionState) -> dict[str, str]:
@@ -472,7 +478,9 @@ class Session(SessionSettings):
         if not self.layout.is_classic and (after.iteration != before.iteration or metadata_path not in before.texts):
             text = before.texts.get(metadata_path, "")
             written[metadata_path] = metadata.render_iteration_metadata(after.iteration, text)
-        if after.flow != before.flow:
+        # An engine that takes over must know from the first commit on that this one counts the finished tasks.
+        is_flow_missing = after.flow.finished is not None and self.flow_path not in before.texts
+        if after.flow != before.flow or is_flow_missing:
             written[self.flow_path] = render_flow(after.flow)
         if after.flow.queue != before.flow.queue:
             written[queue_path(self.id)] = queue_json(after.flow.queue)

@@ -104,6 +104,8 @@ class Flow:
     """Whether a reviewer of the whole session is at work, in a shared tree."""
     checks_again: bool = False
     """Whether the checks of the session run again after that review."""
+    finished: tuple[str, ...] | None = None
+    """The tasks that the engine itself finished. None if it does not know: others, or an older version, began the session."""
     schema: int = 1
 
     @property
@@ -248,6 +250,13 @@ class SessionState:
         """The state without the flow of a task."""
         tasks = {name: flow for name, flow in self.flow.tasks.items() if name != task}
         return replace(self, flow=replace(self.flow, tasks=tasks), touched=self.touched | {task})
+
+    def with_finished_task(self, task: str, at: str) -> "SessionState":
+        """The state in which the engine has finished a task."""
+        state = self.with_annotation(task, Marker.DONE, "qualified", at).without_task_flow(task)
+        if state.flow.finished is None or task in state.flow.finished:
+            return state
+        return state.with_flow(finished=(*state.flow.finished, task))
 
     def with_flow(self, **changes: Any) -> "SessionState":
         """The state with changes to the flow."""
