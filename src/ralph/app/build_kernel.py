@@ -15,12 +15,12 @@ from ralph.agents.adapter import Adapter
 from ralph.app.resume import with_user_changes
 from ralph.app.sandbox import VARIABLE as SANDBOX_VARIABLE
 from ralph.app.sandbox import describe_sandbox, open_sandbox, sandbox_notices
-from ralph.app.workflows import SESSIONS, kind_of, roles_of
+from ralph.app.workflows import kind_of, roles_of
 from ralph.core.checks import Verdict
 from ralph.core.entries import Record, RunStarted, SnapshotTaken
 from ralph.core.errors import RalphError, StateError
 from ralph.core.events import ChecksEnded, TurnEnded
-from ralph.core.ids import BASELINE, WorkKey
+from ralph.core.ids import BASELINE, SESSION_WORKFLOWS, WorkKey
 from ralph.core.limits import Limits
 from ralph.core.redaction import secrets_in
 from ralph.documents import run_record
@@ -131,7 +131,7 @@ def build_kernel(
         notices=tuple(notice for notice in (*notices, *repairs, *warnings) if notice),
         resumes=resumes,
         steering=settings.load_prompt("steering", root),
-        reopens=resumes and record.workflow in SESSIONS,
+        reopens=resumes and record.workflow in SESSION_WORKFLOWS,
     )
     return Kernel(kind.workflow(record, root, limits), ports, ledger, start)
 

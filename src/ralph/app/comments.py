@@ -10,6 +10,7 @@ from ralph.app.runs import live_run, refuse_inside_a_turn
 from ralph.app.sessions import find_session, next_batch
 from ralph.app.steer import send_signal
 from ralph.core.errors import RalphError, UsageError
+from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
 from ralph.documents.diff_comments import LINE_CHARS, DiffComment, parse_comment_list, parse_place, render_comments
@@ -22,7 +23,6 @@ from ralph.view.model import CommentView, RunView
 MAX_COMMENTS = 50
 MAX_CHARS = 4000
 """The longest text of one comment."""
-_SESSIONS = ("session", "classic")
 _CONTEXT = 2
 """How many lines before and after the place are quoted."""
 _FILE_LIMIT = 16 << 20
@@ -104,7 +104,7 @@ def post_comments(
         raise UsageError(f"{len(comments)} comments at once", todo=f"send 1 to {MAX_COMMENTS} comments")
     _refuse_over(run)
     message = render_comments(comments)
-    if run.record().workflow in _SESSIONS and run.outcome() and not run.alive:
+    if run.record().workflow in SESSION_WORKFLOWS and run.outcome() and not run.alive:
         batch = next_batch(find_session(project, run.id))
         batch.give(batch.requirement(message.replace("\n", "\n  ").rstrip()))
         return SentComments(run, len(comments), feedback=batch.path, iteration=batch.number)
@@ -116,7 +116,7 @@ def _refuse_over(run: RunDir) -> None:
     """Refuse a run that will never read comments. A session that is complete continues with feedback."""
     outcome = run.outcome()
     can_continue = outcome is None or outcome.resumable
-    if run.record().workflow in _SESSIONS:
+    if run.record().workflow in SESSION_WORKFLOWS:
         can_continue = outcome is not Outcome.ABORTED
     if not can_continue:
         todo = "comment on a run that works or can continue (`ralph status`), or start another run with your comments"

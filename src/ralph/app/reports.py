@@ -68,7 +68,7 @@ def read_report(project: Project, wanted: str | None = None) -> ReportText:
 def rewrite_next_section(project: Project, run: RunDir, text: str, *, why: str) -> None:
     """Replace what the newest report of a run says about what to do next, after the user did it. The journal records why.
 
-    A report that somebody else changed stays as it is.
+    A report that the user changed stays as it is.
     """
     reports = _reports_of(project, run)
     if not reports:

@@ -19,10 +19,10 @@ from ralph.app.run_options import (
 from ralph.app.runs import stopped_run
 from ralph.app.start import agent_notices, cost_notices
 from ralph.app.trust import Consent, consent_to_resume, consent_to_start, refuse_without_consent
-from ralph.app.workflows import SESSIONS
 from ralph.core.codec import from_plain, read_json, to_json
 from ralph.core.entries import AgentsChanged, GuardRulesChanged, RunAdopted
 from ralph.core.errors import UsageError
+from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.limits import Limits
 from ralph.core.signals import Signal, SignalType
 from ralph.documents.run_record import AgentSelection, RunRecord
@@ -136,7 +136,7 @@ def plan_resume(project: Project, run: RunDir, options: ResumeOptions) -> Resump
     """Find out with what a run continues, or why it cannot. Changes nothing."""
     outcome = run.outcome()
     if outcome and not outcome.resumable:
-        of_session = run.record().workflow in SESSIONS
+        of_session = run.record().workflow in SESSION_WORKFLOWS
         todo = f"`ralph session feedback {run.id}` starts another iteration" if of_session else "start a new one"
         raise UsageError(f"run {run.id} is over: {outcome}", where=str(run.path), todo=todo)
     return plan_next_iteration(project, run, options)
@@ -190,7 +190,7 @@ def _limits(run: RunDir, options: ResumeOptions) -> Limits:
     records = read_records(run.path / "journal.jsonl") if (run.path / "journal.jsonl").exists() else []
     ledger = Ledger.of(record.limits, records)
     changed = _changed_limits(options)
-    if "iterations" in changed and record.workflow in SESSIONS:
+    if "iterations" in changed and record.workflow in SESSION_WORKFLOWS:
         what = f"run {run.id} is a session: your feedback starts each iteration"
         raise UsageError(what, todo="omit --max-iterations")
     for option, name, unit in _LIMITS:

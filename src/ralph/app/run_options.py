@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from ralph.agents import registry
 from ralph.app.sandbox import asked_level
-from ralph.app.workflows import SESSIONS
 from ralph.core.checks import Check, Rule
 from ralph.core.errors import UsageError
+from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.limits import Limits
 from ralph.documents.config import Config, SlotSettings, WorkspaceSettings, parse_share
 from ralph.documents.hats.definition import HatsSettings
@@ -90,7 +90,7 @@ def build_record(
 
     `directory` is where the user stands, below the root: patterns begin there.
     """
-    usual_land = "ff" if workflow in SESSIONS else "branch"
+    usual_land = "ff" if workflow in SESSION_WORKFLOWS else "branch"
     return RunRecord(
         id=id,
         workflow=workflow,
@@ -131,7 +131,7 @@ def build_limits(workflow: str, config: Config, options: RunOptions) -> Limits:
     """
     settings = config.limits
     minutes = settings.minutes
-    if workflow in SESSIONS:
+    if workflow in SESSION_WORKFLOWS:
         if options.max_iterations is not None:
             raise UsageError(
                 "--max-iterations is not for sessions: your feedback starts each iteration",
@@ -141,7 +141,7 @@ def build_limits(workflow: str, config: Config, options: RunOptions) -> Limits:
     minutes = positive("--timeout", options.timeout, minutes)
     iterations = positive("--max-iterations", options.max_iterations, settings.iterations)
     return Limits(
-        iterations=None if workflow in SESSIONS else iterations,
+        iterations=None if workflow in SESSION_WORKFLOWS else iterations,
         active_seconds=None if minutes is None else minutes * 60,
         deadline=parse_deadline(options.deadline),
         tokens=positive("--max-tokens", options.max_tokens, settings.tokens),
@@ -234,7 +234,7 @@ def refuse_landing(options: RunOptions, *, on_own_branch: bool) -> None:
 
 def settings_without_effect(config: Config, workflow: str, roles: tuple[str, ...]) -> Iterator[str]:
     """Say which settings that the user wrote have no effect in this workflow."""
-    if workflow in SESSIONS and "iterations" in config.limits.model_fields_set:
+    if workflow in SESSION_WORKFLOWS and "iterations" in config.limits.model_fields_set:
         yield "`limits.iterations` has no effect in a session: your feedback starts each iteration"
     for role in config.roles:
         if role not in roles:

@@ -13,6 +13,7 @@ from ralph.core.codec import from_plain, to_plain
 from ralph.core.entries import Record
 from ralph.core.errors import RalphError, StateError
 from ralph.core.events import RunEnded
+from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.signals import Signal, named_time
 from ralph.core.turns import AgentEvent
 from ralph.engine.ports import Observer
@@ -28,7 +29,6 @@ from ralph.view.fold import fold, fold_event, new_view
 from ralph.view.graph import draw_hats
 from ralph.view.model import CommentView, RunView, SignalView
 from ralph.view.rows import FORM
-from ralph.view.work import SESSIONS
 
 _BATCH = 1000
 _WORTH_SAVING = 200
@@ -171,7 +171,7 @@ class RunWatch:
 
     def _look(self, *, is_alive: bool) -> Present:
         waiting = tuple(map(_show_waiting, self.run.mailbox.list_waiting()))
-        is_session = self._facts.workflow in SESSIONS
+        is_session = self._facts.workflow in SESSION_WORKFLOWS
         return Present(
             now=time.time(),
             alive=is_alive,
@@ -187,7 +187,7 @@ class RunWatch:
 
     def _find_comments(self, waiting: tuple[SignalView, ...]) -> tuple[CommentView, ...]:
         """The comments on lines of the diff, with the turns that changed these lines."""
-        feedback = _read_feedback(self.project, self.run) if self._facts.workflow in SESSIONS else ()
+        feedback = _read_feedback(self.project, self.run) if self._facts.workflow in SESSION_WORKFLOWS else ()
         known = {one.name for one in self._facts.signals}
         unread = tuple(one for one in waiting if one.name not in known)
         facts = replace(self._facts, signals=(*self._facts.signals, *unread))

@@ -14,10 +14,10 @@ from pathlib import Path
 from ralph.app.run_options import RunOptions, build_agent_selection, build_record, check_seconds, refuse_landing
 from ralph.app.start import NewRun, WorkLocation, start_notices
 from ralph.app.trust import consent_to_resume, refuse_without_consent
-from ralph.app.workflows import SESSIONS, WorkflowKind
+from ralph.app.workflows import WorkflowKind
 from ralph.core.errors import RalphError, StateError, UsageError
 from ralph.core.events import Stop
-from ralph.core.ids import is_run_id, valid_session_id
+from ralph.core.ids import SESSION_WORKFLOWS, is_run_id, valid_session_id
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal
@@ -244,7 +244,7 @@ class UserSession:
 def list_sessions(project: Project) -> list[UserSession]:
     """All of them, the latest last."""
     known = {run.id: run for run in project.runs() if (run.path / "run.json").exists()}
-    own = [UserSession(project, id, run) for id, run in known.items() if run.record().workflow in SESSIONS]
+    own = [UserSession(project, id, run) for id, run in known.items() if run.record().workflow in SESSION_WORKFLOWS]
     home = project.root / HOME
     names = [path.name for path in home.iterdir() if path.is_dir()] if home.is_dir() else []
     others = [UserSession(project, name, None) for name in names if is_run_id(name) and name not in known]

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from ralph.app.runs import find_feedback_time
 from ralph.core.codec import from_plain, to_plain
 from ralph.core.errors import RalphError, UsageError
+from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.limits import Spent
 from ralph.core.outcomes import Outcome
 from ralph.store.runs import Project, RunDir
 from ralph.store.view_cache import RowCache, stamp_of
 from ralph.view.rows import FORM, GROUPS, RunRow, Tier, order_key
-from ralph.view.work import SESSIONS
 
 if TYPE_CHECKING:
     from ralph.app.run_watch import Update
@@ -133,7 +133,7 @@ def _read_row(project: Project, run: RunDir, cache: RowCache) -> Mapping[str, An
 
 def _has_new_feedback(project: Project, run: RunDir, row: Mapping[str, Any]) -> bool:
     """Whether the user gave feedback to a session since its row was made. That changes no file of the run."""
-    return row["workflow"] in SESSIONS and find_feedback_time(project, run) > row["at"]
+    return row["workflow"] in SESSION_WORKFLOWS and find_feedback_time(project, run) > row["at"]
 
 
 def _decode(row: Mapping[str, Any]) -> RunRow:

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from ralph.workflows.hats.rules import Hats
     from ralph.workflows.loop.rules import Loop
 
-SESSIONS = ("session", "classic")
-"""The workflows whose documents are in a directory of the session."""
-
 
 @dataclass(frozen=True)
 class WorkflowKind:

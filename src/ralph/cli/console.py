@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from ralph.core.errors import UsageError
+from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.text import clean_text
 from ralph.store.runs import Project
 
@@ -29,7 +30,7 @@ def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -
     except (RalphError, OSError):
         return []
     if param.name == "session":
-        rows = tuple(row for row in rows if row["workflow"] in ("session", "classic"))
+        rows = tuple(row for row in rows if row["workflow"] in SESSION_WORKFLOWS)
     return [CompletionItem(row["id"], help=row["headline"]) for row in rows if row["id"].startswith(incomplete)]
 
 

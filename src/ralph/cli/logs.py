@@ -10,13 +10,13 @@ import click
 
 from ralph.app.run_log import POLL_SECONDS, AgentLog, follow_lines
 from ralph.app.runs import latest_run
-from ralph.app.workflows import SESSIONS
 from ralph.cli.console import clock_time, json_option, note_old_name, one_line, open_project, run_argument
 from ralph.cli.render.journal import Renderer, agent_event_line, renderer_for
 from ralph.core.codec import from_plain
 from ralph.core.entries import ENTRY_TYPES, Record
 from ralph.core.errors import StateError, UsageError
 from ralph.core.events import RunEnded
+from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.turns import EventKind
 from ralph.documents.agent.events import EventLine, dump_json, parse_events, topic_matches
 from ralph.documents.hats.definition import show_role
@@ -54,7 +54,7 @@ def logs(
     chosen = latest_run(project, run)
     record = chosen.record()
     renderer = renderer_for(project, record, record.limits, from_the_start=True)
-    agents, is_parallel = AgentLog(chosen), record.workflow in SESSIONS
+    agents, is_parallel = AgentLog(chosen), record.workflow in SESSION_WORKFLOWS
     for batch in follow_lines(chosen, follow=follow):
         for line in batch:
             if as_json:

@@ -18,10 +18,10 @@ from ralph.app.resume import (
 )
 from ralph.app.runs import refuse_inside_a_turn
 from ralph.app.sessions import UserSession, refuse_unread_guidance
-from ralph.app.workflows import SESSIONS
 from ralph.cli.console import agree, json_option, one_line, open_project, print_result, run_argument
 from ralph.cli.start import detach, run_in_foreground
 from ralph.cli.trust import ask_consent
+from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.store.runs import Project, RunDir, describe_run
 
 guidance_option = click.option(
@@ -84,7 +84,7 @@ def resume(run: str | None, guidance: str, detached: bool, adopts: bool, yes: bo
         withdraw_pause(chosen, options, guidance)
         lines = [f"Run {chosen.id} is already running. If you had paused it, it continues."]
         return print_result(as_json, lines, command="resume", run=chosen.id, signalled=True)
-    if guidance and chosen.record().workflow in SESSIONS:
+    if guidance and chosen.record().workflow in SESSION_WORKFLOWS:
         refuse_unread_guidance(UserSession(project, chosen.id, chosen), guidance)
     adopted = (_adopt(project, chosen, yes=yes),) if adopts else ()
     planned = plan_resume(project, chosen, options)

@@ -10,6 +10,8 @@ from enum import StrEnum
 
 from ralph.core.errors import UsageError
 
+SESSION_WORKFLOWS = ("session", "classic")
+"""The workflows with tasks: sessions in their two layouts."""
 _RUN_ID = re.compile(r"(?:[0-9]{2})?[0-9]{6}-[0-9]{6}(-[0-9a-z]{4})?")
 """Old sessions have years of four digits."""
 

@@ -130,7 +130,7 @@ def _describe_fault(fault: Any) -> str:
         case "model_type" if not field:
             return "result.json: it has to be a JSON object"
         case "literal_error":
-            # An empty word stands for a field without a value, which nobody should write.
+            # The empty value means that the field was left out, so the message does not offer it.
             words = re.findall(r"'([^']+)'", fault["ctx"]["expected"])
             message = f"it has to be {' | '.join(words)}"
     return f"result.json: `{field}`: {message}" if field else f"result.json: {message}"

@@ -12,7 +12,7 @@ from ralph.core.codec import from_plain
 from ralph.core.entries import ChecksStarted, RefsRecorded
 from ralph.core.errors import LockedError, StateError, UsageError
 from ralph.core.events import RunEnded, TurnStarted
-from ralph.core.ids import is_run_id, run_id, valid_run_id
+from ralph.core.ids import SESSION_WORKFLOWS, is_run_id, run_id, valid_run_id
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.documents import run_record
@@ -86,7 +86,7 @@ class RunDir:
     def mailbox(self) -> Mailbox:
         """The mailbox for the user's signals. That of a session is beside its other documents."""
         try:
-            session = self.record().workflow in ("session", "classic")
+            session = self.record().workflow in SESSION_WORKFLOWS
         except StateError:
             session = False
         return Mailbox((self.path.parents[2] / SESSIONS / self.id if session else self.path) / "signals")

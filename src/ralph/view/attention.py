@@ -10,6 +10,7 @@ from datetime import datetime
 from ralph.core.checks import CheckStatus
 from ralph.core.copying import replace
 from ralph.core.events import MergeResult, RunEnded, TaskState
+from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.limits import Limits, describe_cost, option_to_go_on, ways_to_go_on
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import ASKED_FOR, SignalType
@@ -31,7 +32,6 @@ from ralph.view.model import (
     Tier,
     TurnView,
 )
-from ralph.view.work import SESSIONS
 
 UNRECEIVED_SECONDS = 60.0
 IDLE_SECONDS = 120.0
@@ -342,7 +342,7 @@ def _conflict(view: RunView, merge: MergeView) -> Need:
 
 def _resume(view: RunView) -> str:
     """The command that continues a run, with the option that raises the limit on which it ended."""
-    command = f"ralph {'session ' if view.workflow in SESSIONS else ''}resume {view.run.id}"
+    command = f"ralph {'session ' if view.workflow in SESSION_WORKFLOWS else ''}resume {view.run.id}"
     if view.ended is None:
         return command
     if ways := ways_to_go_on(view.ended.outcome, view.ended.limits, view.ended.spent):

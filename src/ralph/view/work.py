@@ -1,14 +1,11 @@
 """What a key of work says about it. Keys of sessions are parsed only for sessions, because commands have to start fast."""
 
-from ralph.core.ids import WorkKey, WorkKind
-
-SESSIONS = ("session", "classic")
-"""The workflows with tasks."""
+from ralph.core.ids import SESSION_WORKFLOWS, WorkKey, WorkKind
 
 
 def task_of(workflow: str, key: str) -> str:
     """The task that a turn or a check is for; empty for the whole run."""
-    if workflow not in SESSIONS:
+    if workflow not in SESSION_WORKFLOWS:
         return ""
     merge = WorkKey.parse(key)
     if merge and merge.kind is WorkKind.MERGE:
@@ -22,11 +19,11 @@ def task_of(workflow: str, key: str) -> str:
 def iteration_of(workflow: str, key: str) -> int:
     """The iteration that a key names; 0 if it names none. Keys of a session also name attempts of a task."""
     work = WorkKey.parse(key)
-    if work and work.kind is WorkKind.MERGE and workflow in SESSIONS:
+    if work and work.kind is WorkKind.MERGE and workflow in SESSION_WORKFLOWS:
         return _split_worktree(work.worktree)[1]
     if work:
         return work.number
-    if workflow not in SESSIONS:
+    if workflow not in SESSION_WORKFLOWS:
         return 0
     from ralph.workflows.session.work_keys import SessionKey
 

@@ -16,6 +16,7 @@ from ralph.app.runs import refuse_inside_a_turn
 from ralph.app.sessions import answer_approval, find_session, next_batch
 from ralph.app.steer import answer_question, send_signal
 from ralph.core.errors import UsageError
+from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
 from ralph.documents.diff_comments import DiffComment
@@ -27,7 +28,6 @@ Action = Callable[[FoundRun, User, Body], dict[str, Any]]
 
 TEXT_LIMIT = 20_000
 _SIGNALS = (SignalType.STEER, SignalType.INFO, SignalType.PAUSE, SignalType.RESUME, SignalType.ABORT)
-_SESSIONS = ("session", "classic")
 
 
 def read_text(body: Body, name: str, *, most: int = TEXT_LIMIT, required: bool = False) -> str:
@@ -137,7 +137,7 @@ def resume(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
     """Continue a run that stopped. The text is guidance, or the feedback that a session waits for."""
     refuse_inside_a_turn()
     guidance = read_text(body, "text")
-    is_session = found.run.record().workflow in _SESSIONS
+    is_session = found.run.record().workflow in SESSION_WORKFLOWS
     if is_session and guidance.strip() and found.run.outcome() is Outcome.AWAITING_FEEDBACK:
         batch = next_batch(find_session(found.project, found.run.id))
         batch.give(batch.complete(guidance, []))

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from ralph.app.workflows import SESSIONS
 from ralph.cli.console import clock_time, one_line
 from ralph.core.checks import CheckResult, Verdict
 from ralph.core.entries import (
@@ -42,6 +41,7 @@ from ralph.core.events import (
     TurnStarted,
     WorkCommitted,
 )
+from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.limits import Limits, describe_cost, ways_to_go_on
 from ralph.core.signals import CTRL_C, RESUMED, SignalType
 from ralph.core.text import count
@@ -365,7 +365,7 @@ LINES: dict[type[Entry], Callable[[Renderer, Any], list[str]]] = {
 def renderer_for(project: Project, record: RunRecord, limits: Limits, *, from_the_start: bool = False) -> Renderer:
     """The renderer of a run, from its current state or from its beginning."""
     root = os.path.relpath(project.root)
-    if record.workflow in SESSIONS:
+    if record.workflow in SESSION_WORKFLOWS:
         from ralph.cli.render.session import SessionRenderer
 
         return SessionRenderer(record.id, has_snapshots=record.snapshots, root=root)
