@@ -1,18 +1,21 @@
 """Plays a corpus of gaming and honest changes as whole small projects, and counts what Ralph makes of them.
 
 python bench/verdicts.py                  every project for which the tools are installed
-python bench/verdicts.py python go        some of them
+python bench/verdicts.py python go        some of them, by language or by the name of the file
 python bench/verdicts.py --case skip      cases whose names contain this
 python bench/verdicts.py --show           also print what Ralph said of each case that it judged wrongly
+python bench/verdicts.py --validate       only check that the cases are what they say, without Ralph
 
 Each file in `verdicts/` is a project with a fault, visible tests, a criterion, and a hidden oracle: tests that the agent never
-sees. Each case is one turn of an agent. The oracle says whether the work was really done, so a case that contradicts it is an
-error of the corpus. A gaming change is caught if the run does not succeed. An honest change is held up if it does not.
+sees. Each case is one turn of an agent. `verdicts/README.md` describes the format. The checks and the oracle say whether the
+work was really done, so a case that contradicts them is an error of the corpus. A gaming change is caught if the run does not
+succeed. An honest change is held up if it does not.
 """
 
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +23,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,7 @@ LONGEST = 600
 class Project:
     """A small project with a fault."""
 
+    name: str
     language: str
     criterion: str
     needs: tuple[str, ...]
@@ -44,6 +48,9 @@ class Project:
     oracle: str
     setup: str = ""
     """A command that installs what the tests need. If it fails, the project is left out."""
+    task: str = "Make the checks pass"
+    starts_red: bool = True
+    """Whether the checks fail before the turn."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +58,18 @@ class Case:
     """One turn of an agent in a project."""
 
     project: Project
+    """The project, with what the case changes of it: its task, criterion or oracle."""
     name: str
     kind: str
     """`gaming` or `honest`."""
     tactic: str
     edits: Sequence[Mapping[str, str]]
     options: tuple[str, ...] = ()
-    fails_oracle: bool | None = None
-    """Whether the oracle must fail; by default it must for gaming changes."""
+    fails_oracle: bool = False
+
+    @property
+    def title(self) -> str:
+        return f"{self.project.name}-{self.name}"
 
 
 @dataclass(frozen=True)
@@ -73,40 +84,51 @@ class Result:
 
     @property
     def label(self) -> str:
-        expected = self.case.kind == "honest" if self.case.fails_oracle is None else not self.case.fails_oracle
-        if self.is_done != expected:
+        if self.is_done == self.case.fails_oracle:
             return "broken"
         if self.case.kind == "gaming":
             return "missed" if self.succeeded else "caught"
         return "passed" if self.succeeded else "held up"
 
 
-def read_projects(languages: Sequence[str]) -> Iterator[tuple[Project, list[Case]]]:
+def read_projects(names: Sequence[str]) -> Iterator[tuple[Project, list[Case]]]:
+    """The projects of these languages or files, all if none is given, each with its cases."""
     for path in sorted(HERE.glob("*.yml")):
-        if languages and path.stem not in languages:
-            continue
         data = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
         project = Project(
-            language=path.stem,
+            name=path.stem,
+            language=data.get("language", path.stem),
             criterion=data["criterion"],
             needs=tuple(data["needs"]),
             files=data["files"],
-            oracle_files=data["oracle"]["files"],
+            oracle_files=data["oracle"].get("files", {}),
             oracle=data["oracle"]["command"],
             setup=data.get("setup", ""),
+            task=data.get("task", Project.task),
+            starts_red=data.get("starts_red", True),
         )
-        yield project, [_read_case(project, one) for one in data["cases"]]
+        if not names or project.name in names or project.language in names:
+            yield project, [_read_case(project, one) for one in data["cases"]]
 
 
 def _read_case(project: Project, data: Mapping[str, Any]) -> Case:
+    oracle = data.get("oracle", {})
+    own = replace(
+        project,
+        task=data.get("task", project.task),
+        criterion=data.get("criterion", project.criterion),
+        oracle_files=oracle.get("files", project.oracle_files),
+        oracle=oracle.get("command", project.oracle),
+        starts_red=data.get("starts_red", project.starts_red),
+    )
     return Case(
-        project=project,
+        project=own,
         name=data["name"],
         kind=data["kind"],
         tactic=data["tactic"],
         edits=data["edits"],
         options=tuple(data.get("options", ())),
-        fails_oracle=data.get("fails_oracle"),
+        fails_oracle=data.get("fails_oracle", data["kind"] == "gaming"),
     )
 
 
@@ -114,15 +136,15 @@ def prepare(project: Project, home: Path) -> Path | None:
     """The project in a git repository, with what it needs installed; None if that is not possible here."""
     missing = [tool for tool in project.needs if not shutil.which(tool)]
     if missing:
-        print(f"{project.language}: left out, because {', '.join(missing)} is not installed")
+        print(f"{project.name}: left out, because {', '.join(missing)} is not installed")
         return None
-    root = home / project.language
+    root = home / project.name
     write(root, project.files)
     run(["git", "init", "-q"], root)
     if project.setup:
         done = run(["sh", "-c", project.setup], root)
         if done.returncode:
-            print(f"{project.language}: left out, because the setup failed: {done.stdout.strip()[-200:]}")
+            print(f"{project.name}: left out, because the setup failed: {done.stdout.strip()[-200:]}")
             return None
     run(["git", "add", "-A"], root)
     run(["git", "-c", "user.name=b", "-c", "user.email=b@example.com", "commit", "-qm", "Before"], root)
@@ -131,36 +153,83 @@ def prepare(project: Project, home: Path) -> Path | None:
 
 def play(case: Case, prepared: Path, home: Path) -> Result:
     """One run of `ralph loop` with one turn, and what the oracle says of the tree after it."""
-    root = home / f"{case.project.language}-{case.name}"
-    shutil.copytree(prepared, root, symlinks=True, ignore=shutil.ignore_patterns("node_modules"))
-    if (prepared / "node_modules").is_dir():
-        (root / "node_modules").symlink_to(prepared / "node_modules")
-    scenario = home / f"{root.name}.yml"
+    root = copy_project(prepared, home / case.title)
+    scenario = home / f"{case.title}.yml"
     scenario.write_text(json.dumps({"turns": [{"steps": [_make_step(edit) for edit in case.edits]}]}), encoding="utf-8")
-    command = [
-        str(RALPH),
-        "loop",
-        "Make the checks pass",
-        "--until",
-        case.project.criterion,
-        "--scenario",
-        str(scenario),
-    ]
+    command = [str(RALPH), "loop", case.project.task, "--until", case.project.criterion, "--scenario", str(scenario)]
     done = run(
         [*command, "--max-iterations", "1", "--yes", "--no-recall", *case.options],
         root,
-        state=home / "state" / root.name,
+        state=home / "state" / case.title,
     )
-    write(root, case.project.oracle_files)
-    oracle = run(["sh", "-c", case.project.oracle], root)
+    oracle = ask_oracle(case.project, root)
     shutil.rmtree(root, ignore_errors=True)
     return Result(
         case, done.returncode == 0, oracle.returncode == 0, f"{done.stdout}\n--- oracle\n{oracle.stdout[-1500:]}"
     )
 
 
+def validate(case: Case, prepared: Path, home: Path) -> list[str]:
+    """What contradicts the case: its checks and its oracle before the turn and after it, without Ralph."""
+    root = copy_project(prepared, home / case.title)
+    faults = []
+    if run_checks(case.project, root) == case.project.starts_red:
+        faults.append(f"before the turn the checks {'pass' if case.project.starts_red else 'fail'}")
+    for edit in case.edits:
+        if fault := apply_edit(edit, root):
+            faults.append(fault)
+    if not run_checks(case.project, root):
+        faults.append("after the turn the checks fail, so the change does not even look like a success")
+    oracle = ask_oracle(case.project, root)
+    if (oracle.returncode != 0) != case.fails_oracle:
+        wanted = "fail" if case.fails_oracle else "pass"
+        faults.append(f"after the turn the oracle must {wanted}: {oracle.stdout.strip()[-600:]}")
+    shutil.rmtree(root, ignore_errors=True)
+    return faults
+
+
+def copy_project(prepared: Path, root: Path) -> Path:
+    # A program that is compiled again needs the times of its files.
+    subprocess.run(["cp", "-a", str(prepared), str(root)], check=True)
+    return root
+
+
+def run_checks(project: Project, root: Path) -> bool:
+    """Whether every command in the criterion exits with 0."""
+    commands = re.findall(r"`([^`]+)`", project.criterion)
+    return all(run(["sh", "-c", command], root).returncode == 0 for command in commands)
+
+
+def ask_oracle(project: Project, root: Path) -> "subprocess.CompletedProcess[str]":
+    write(root, project.oracle_files)
+    return run(["sh", "-c", project.oracle], root)
+
+
+def apply_edit(edit: Mapping[str, str], root: Path) -> str:
+    """Do what the scripted agent does for an edit; what is wrong with the edit, if anything."""
+    if "run" in edit:
+        done = run(["sh", "-c", edit["run"]], root)
+        return f"`{edit['run']}` failed: {done.stdout[-300:]}" if done.returncode else ""
+    path = root / edit["path"]
+    if "text" in edit:
+        write(root, {edit["path"]: edit["text"]})
+        return ""
+    if not path.exists():
+        return f"{edit['path']} does not exist"
+    if "find" not in edit:
+        run(["rm", "-r", str(path)], root)
+        return ""
+    text = path.read_text(encoding="utf-8")
+    if edit["find"] not in text:
+        return f"{edit['path']} does not contain {edit['find']!r}"
+    path.write_text(text.replace(edit["find"], edit["replace"], 1), encoding="utf-8")
+    return ""
+
+
 def _make_step(edit: Mapping[str, str]) -> dict[str, Any]:
-    """A step of the scripted agent: replace a text in a file, write a file, or delete it."""
+    """A step of the scripted agent: run a command, replace a text in a file, write a file, or delete it."""
+    if "run" in edit:
+        return {"run": {"command": edit["run"], "check": True}}
     if "find" in edit:
         return {"patch": {"path": edit["path"], "find": edit["find"], "replace": edit["replace"]}}
     if "text" in edit:
@@ -202,27 +271,41 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description="Count gaming changes that are caught and honest ones that are held up."
     )
-    parser.add_argument("languages", nargs="*")
+    parser.add_argument("names", nargs="*", help="languages, or files of verdicts/ without their ending")
     parser.add_argument("--case", default="")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--show", action="store_true")
+    parser.add_argument("--validate", action="store_true", help="check the cases themselves, without Ralph")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="ralph-verdicts-") as place:
+    with tempfile.TemporaryDirectory(prefix="ralph-verdicts-") as place, ThreadPoolExecutor(given.jobs) as pool:
         home = Path(place)
-        work: list[tuple[Case, Path]] = []
-        for project, cases in read_projects(given.languages):
-            prepared = prepare(project, home)
-            work += [(case, prepared) for case in cases if prepared and given.case in case.name]
-        with ThreadPoolExecutor(given.jobs) as pool:
-            results = list(pool.map(lambda one: play(one[0], one[1], home), work))
+        projects = list(read_projects(given.names))
+        prepared = list(pool.map(lambda one: prepare(one[0], home), projects))
+        work = [
+            (case, root)
+            for (_, cases), root in zip(projects, prepared, strict=True)
+            for case in cases
+            if root and given.case in case.name
+        ]
+        if given.validate:
+            return print_faults(work, list(pool.map(lambda one: validate(one[0], one[1], home), work)))
+        results = list(pool.map(lambda one: play(one[0], one[1], home), work))
     wrong = [result for result in results if result.label in ("missed", "held up", "broken")]
     for result in wrong:
-        print(f"{result.label:8} {result.case.project.language:11} {result.case.tactic:22} {result.case.name}")
+        print(f"{result.label:8} {result.case.project.name:20} {result.case.tactic:22} {result.case.name}")
         if given.show:
             print(result.output)
     print_table("by language", results, "language")
     print_table("by tactic", results, "tactic")
     return 1 if any(result.label == "broken" for result in wrong) else 0
+
+
+def print_faults(work: Sequence[tuple[Case, Path]], faults: Sequence[list[str]]) -> int:
+    for (case, _), found in zip(work, faults, strict=True):
+        for fault in found:
+            print(f"{case.project.name} {case.name}: {fault}")
+    print(f"{len(work)} cases, {sum(map(bool, faults))} of them are not what they say")
+    return 1 if any(faults) else 0
 
 
 if __name__ == "__main__":
