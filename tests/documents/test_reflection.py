@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
+from ralph.core.codec import format_time, parse_time
 from ralph.core.errors import StateError
-from ralph.documents.reflection import JudgedCheck, Reflection, fit_parts, iso, lesson, load, moment, parse, render
+from ralph.documents.reflection import JudgedCheck, Reflection, fit_parts, lesson, load, parse, render
 from ralph.documents.yaml_codec import dump
 
 ONE = Reflection(
@@ -64,7 +65,7 @@ reflections = st.builds(
     Reflection,
     loop=texts,
     iteration=counts,
-    at=st.integers(0, 4 * 10**12).map(lambda ms: moment(iso(ms / 1000))),
+    at=st.integers(0, 4 * 10**12).map(lambda ms: parse_time(format_time(ms / 1000))),
     task=texts,
     task_type=texts,
     outcome=st.sampled_from(["success", "failure"]),

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from past import keep_past, loop_id
 
+from ralph.core.codec import format_time
 from ralph.core.errors import LockedError
-from ralph.documents.reflection import HOME, iso, load
+from ralph.documents.reflection import HOME, load
 from ralph.memory import learning, reflections
 from ralph.memory.learning import LoopEntry, read_entry, read_index, rebuild_entries, update_entry
 from ralph.store import locks
@@ -73,7 +74,7 @@ def test_a_missing_index_is_made_from_the_reflections(tmp_path: Path) -> None:
 def test_an_index_that_cannot_be_used_is_set_aside_and_made_anew(tmp_path: Path, content: bytes) -> None:
     loops = keep_past(tmp_path)
     path(tmp_path).write_bytes(content)
-    update_entry(tmp_path, LoopEntry(loop_id(99), updated=iso(4e9)))
+    update_entry(tmp_path, LoopEntry(loop_id(99), updated=format_time(4e9)))
     assert [entry.loop_id for entry in read_index(tmp_path)] == [loop_id(99), *loops[::-1]]
     assert (tmp_path / HOME / "index.yaml.broken").read_bytes() == content
 

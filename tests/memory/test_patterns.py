@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from past import NOW, keep, keep_past, loop_id, reflection
 
+from ralph.core.codec import format_time
 from ralph.core.errors import StateError
-from ralph.documents.reflection import HOME, iso
+from ralph.documents.reflection import HOME
 from ralph.memory import learning
 from ralph.memory.learning import Pattern, learn_patterns, make_signature, read_patterns
 
@@ -33,7 +34,7 @@ def test_a_failure_that_came_twice_is_a_pattern_with_what_ended_it(tmp_path: Pat
         task_type="test-fix",
         source_loops=(loop,),
         occurrences=2,
-        last_seen=iso(NOW - 86400),
+        last_seen=format_time(NOW - 86400),
         id="pat-error-test-dates-py-typeerror-can-t-001",
     )
     assert "fix: " in (tmp_path / HOME / "patterns" / "error-patterns.yaml").read_text()
@@ -60,7 +61,7 @@ def test_a_later_loop_adds_its_fix_and_none_takes_it_away(tmp_path: Path) -> Non
         loop(number, fix)
     [found] = read_patterns(tmp_path, "error")
     assert (found.advice, found.occurrences, len(found.source_loops)) == ("the fix", 6, 3)
-    assert found.last_seen == iso(NOW + 3)
+    assert found.last_seen == format_time(NOW + 3)
 
 
 def test_learning_the_same_loop_again_changes_nothing(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from test_files import failing, tiny_disk
 
 from ralph.core.checks import CheckResult, CheckStatus, Verdict
+from ralph.core.codec import format_time, parse_time
 from ralph.core.entries import NAMES, Notice, RunStarted
 from ralph.core.errors import StateError, StorageError
 from ralph.core.events import ChecksEnded, TurnEnded, TurnStarted
@@ -22,7 +23,7 @@ from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.store import files, journal
-from ralph.store.journal import Journal, last_lines, moment, read_raw, read_records, read_tail, timestamp
+from ralph.store.journal import Journal, last_lines, read_raw, read_records, read_tail
 
 __all__ = ["tiny_disk"]
 
@@ -310,7 +311,7 @@ class TestLooking:
     @given(st.floats(0, 4_000_000_000))
     @settings(deadline=None)
     def test_a_moment_survives_its_timestamp_to_the_millisecond(self, at: float) -> None:
-        assert moment(timestamp(at)) == pytest.approx(at, abs=0.001)
+        assert parse_time(format_time(at)) == pytest.approx(at, abs=0.001)
 
 
 SENSIBLE = {

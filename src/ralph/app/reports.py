@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ralph.app.views import open_view
+from ralph.core.codec import format_time
 from ralph.core.entries import Notice
 from ralph.core.errors import RalphError, UsageError
 from ralph.store.documents import Documents, digest
 from ralph.store.files import read_limited, to_text
-from ralph.store.journal import timestamp
 from ralph.store.runs import Project, RunDir
 from ralph.view.fold_cost import add_sums
 from ralph.view.model import CostGroup, Sums, TurnView
@@ -87,7 +87,7 @@ def _reports_of(project: Project, run: RunDir) -> list[FiledReport]:
     except (OSError, RalphError):
         return []
     return [
-        FiledReport(run=run.id, outcome=one.outcome, at=timestamp(one.at), path=one.path, hash=one.hash)
+        FiledReport(run=run.id, outcome=one.outcome, at=format_time(one.at), path=one.path, hash=one.hash)
         for one in reports
         if _PATH.fullmatch(one.path) and (project.root / one.path).is_file()
     ]

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from ralph.app.runs import latest_run, live_run, refuse_inside_a_turn
 from ralph.app.views import open_view
 from ralph.app.workflows import roles_of
+from ralph.core.codec import format_time
 from ralph.core.errors import UsageError
 from ralph.core.signals import INTERRUPTING, Question, Signal, SignalType, choose_target, is_known, normalize_target
 from ralph.documents.hats.definition import show_role
 from ralph.engine.ports import Observer
-from ralph.store.journal import timestamp
 from ralph.store.runs import Project, RunDir
 from ralph.view.model import CommentView, ReceiptView, SignalView
 
@@ -181,7 +181,7 @@ def _feedback_rows(comments: Sequence[CommentView]) -> list[SignalRow]:
                 name=comment.feedback,
                 type="FEEDBACK",
                 state="accepted" if receipts else "waiting",
-                at=timestamp(comment.at),
+                at=format_time(comment.at),
                 reason="" if receipts else "waits for `ralph session resume`",
                 receipts=receipts,
             )
@@ -194,7 +194,7 @@ def _receipt_row(receipt: ReceiptView) -> ReceiptRow:
         role=receipt.role,
         turn=receipt.turn,
         means=receipt.means,
-        at=timestamp(receipt.at),
+        at=format_time(receipt.at),
         response=receipt.response,
         note=receipt.note,
     )
@@ -205,7 +205,7 @@ def _row_of(signal: SignalView, comments: list[CommentView]) -> SignalRow:
         name=signal.name,
         type=str(signal.type or ""),
         state=signal.state,
-        at="" if signal.state == "waiting" else timestamp(signal.at),
+        at="" if signal.state == "waiting" else format_time(signal.at),
         target=signal.target or "ALL",
         message=signal.message,
         reason=signal.reason,

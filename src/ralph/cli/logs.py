@@ -12,7 +12,7 @@ from ralph.app.run_log import POLL_SECONDS, AgentLog, follow_lines
 from ralph.app.runs import latest_run
 from ralph.cli.console import clock_time, json_option, note_old_name, one_line, open_project, run_argument
 from ralph.cli.render.journal import Renderer, agent_event_line, renderer_for
-from ralph.core.codec import from_plain
+from ralph.core.codec import from_plain, parse_time
 from ralph.core.entries import ENTRY_TYPES, Record
 from ralph.core.errors import StateError, UsageError
 from ralph.core.events import RunEnded
@@ -20,7 +20,7 @@ from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.turns import EventKind
 from ralph.documents.agent.events import EventLine, dump_json, parse_events, topic_matches
 from ralph.documents.hats.definition import show_role
-from ralph.store.journal import adopt_advice, moment
+from ralph.store.journal import adopt_advice
 from ralph.store.runs import Project, RunDir
 
 
@@ -91,7 +91,7 @@ def _event_lines(events: Iterable[tuple[int, dict[str, Any]]], *, is_parallel: b
 
 def _print(line: dict[str, Any], renderer: Renderer) -> None:
     try:
-        at = moment(line["at"])
+        at = parse_time(line["at"])
         if line["type"] == "turn.progress":
             click.echo(
                 f"{clock_time(at)}  turn {line['turn']} ({show_role(line['role'])}) reports: {one_line(line['message'])}"

@@ -9,11 +9,11 @@ import click
 
 from ralph.app.runs import refuse_inside_a_turn
 from ralph.cli.console import agree, json_option, open_project, print_result, run_argument
-from ralph.core.codec import to_plain
+from ralph.core.codec import format_time, to_plain
 from ralph.core.errors import StateError, UsageError
 from ralph.core.ids import valid_run_id
 from ralph.core.text import count
-from ralph.documents.reflection import Reflection, iso, lesson, render
+from ralph.documents.reflection import Reflection, lesson, render
 from ralph.memory.learning import ADVICE, Pattern, read_patterns
 from ralph.memory.reflections import Reflections, archive
 
@@ -146,7 +146,7 @@ def _section(one: Reflection) -> str:
         *(("Check", check) for check in checks),
         *(("Guard", sentence) for sentence in one.gaming),
     ]
-    head = f"## Iteration {one.iteration}: {one.outcome} (reward {one.reward:.2f}{change}; {iso(one.at)})"
+    head = f"## Iteration {one.iteration}: {one.outcome} (reward {one.reward:.2f}{change}; {format_time(one.at)})"
     return "\n".join([head, "", *(f"- **{name}**: {_line(text)}" for name, text in rows if text.strip())])
 
 

@@ -11,14 +11,14 @@ import click
 from ralph.app.reports import FiledReport, list_reports, read_receipt, read_report
 from ralph.app.runs import latest_run
 from ralph.cli.console import json_option, open_project, print_json, print_result, run_argument
-from ralph.core.codec import from_plain
+from ralph.core.codec import from_plain, parse_time
 from ralph.core.errors import UsageError
 from ralph.core.events import NOT_ISOLATED
 from ralph.core.prompt import PartSize, count_tokens
 from ralph.core.text import count
 from ralph.documents.hats.definition import show_role
 from ralph.store.files import read_limited, to_text
-from ralph.store.journal import adopt_advice, moment
+from ralph.store.journal import adopt_advice
 from ralph.view.model import Sums
 
 
@@ -55,7 +55,7 @@ def _report_facts(report: FiledReport) -> dict[str, str]:
 def _date(at: str) -> str:
     """When a run ended, in local time."""
     try:
-        return datetime.fromtimestamp(moment(at)).strftime("%Y-%m-%d %H:%M")
+        return datetime.fromtimestamp(parse_time(at)).strftime("%Y-%m-%d %H:%M")
     except ValueError:
         return at
 

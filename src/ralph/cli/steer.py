@@ -10,10 +10,10 @@ from ralph.app.runs import latest_run, live_run
 from ralph.app.steer import ReceiptRow, Sent, SignalRow, answer_question, list_signals, send_signal
 from ralph.cli.console import clock_time, complete_runs, json_option, open_project, print_json, print_result
 from ralph.cli.render.run import comment_text
+from ralph.core.codec import parse_time
 from ralph.core.signals import ASKED_FOR, Signal, SignalType
 from ralph.core.text import count
 from ralph.documents.hats.definition import show_role
-from ralph.store.journal import moment
 from ralph.view.labels import describe_means
 
 _QUESTION_ID = re.compile(r"q[0-9]+")
@@ -170,7 +170,7 @@ def signals(run: str | None, watch: bool, as_json: bool) -> int:
 
 
 def _signal_lines(row: SignalRow) -> list[str]:
-    when = clock_time(moment(row.at)) if row.at else "--:--:--"
+    when = clock_time(parse_time(row.at)) if row.at else "--:--:--"
     if row.state == "refused":
         return [f"{when}  refused {row.name}: {row.reason}"]
     head = f"{when}  {row.type}"
@@ -194,7 +194,8 @@ def _signal_lines(row: SignalRow) -> list[str]:
 
 def _receipt_text(receipt: ReceiptRow) -> str:
     """Who received a signal, how, when, and what the agent made of it."""
-    text = f"{show_role(receipt.role)}, turn {receipt.turn}, {describe_means(receipt.means)}, at {clock_time(moment(receipt.at))}"
+    when = clock_time(parse_time(receipt.at))
+    text = f"{show_role(receipt.role)}, turn {receipt.turn}, {describe_means(receipt.means)}, at {when}"
     if receipt.response:
         text += f": {receipt.response}"
     if receipt.note:

@@ -7,6 +7,7 @@ Fields at their default are left out when written, unknown keys are ignored when
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from datetime import UTC, datetime
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
@@ -51,6 +52,17 @@ def dump(data: object) -> str:
     except UnicodeEncodeError:
         return json.dumps(data)
     return text
+
+
+def format_time(at: float) -> str:
+    """A time as files have it: ISO 8601, UTC, to the millisecond, so that text sorts by time."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_time(text: str) -> float:
+    """The reverse of `format_time`. A time without a zone is UTC; other text is a ValueError."""
+    at = datetime.fromisoformat(text)
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
 def to_json(value: object) -> str:

@@ -5,11 +5,10 @@ One is written in every iteration, and thousands are read for a recall.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from datetime import UTC, datetime
 from functools import cache
 from typing import Any, get_type_hints
 
-from ralph.core.codec import from_plain, to_plain
+from ralph.core.codec import format_time, from_plain, parse_time, to_plain
 from ralph.core.errors import StateError
 from ralph.documents.yaml_codec import SIZE_LIMIT, YamlError, YamlRules, dump, load_mapping
 
@@ -132,7 +131,7 @@ def render(reflection: Reflection) -> str:
     for name, key in _KEYS.items():
         section, _, inside = key.rpartition(".")
         (data.setdefault(section, {}) if section else data)[inside] = getattr(reflection, name)
-    data["timestamp"] = iso(reflection.at)
+    data["timestamp"] = format_time(reflection.at)
     data["evaluator_output"]["results"] = [to_plain(check) for check in reflection.checks]
     return dump(data)
 
@@ -200,17 +199,6 @@ def _without_period(text: str) -> str:
     return line if line.endswith("..") else line.removesuffix(".")
 
 
-def iso(at: float) -> str:
-    """A moment as the files have it: UTC, to the millisecond, so that text sorts by time."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def moment(text: str) -> float:
-    """The reverse of `iso`; a ValueError if the text is not a time."""
-    at = datetime.fromisoformat(text)
-    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-
-
 def _sentence(text: str) -> str:
     return _cut(" ".join(text.split()), 300).rstrip(".") + "."
 
@@ -242,7 +230,7 @@ def _value(name: str, value: Any, where: str) -> Any:
         return value
     if name == "at":
         try:
-            return moment(value)
+            return parse_time(value)
         except (ValueError, TypeError, OverflowError):
             raise StateError(f"no moment: {str(value)[:80]!r}", where=where, todo=CORRECT) from None
     if name == "checks" and isinstance(value, list):

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ralph.core.check_output import normalize_output, remove_directories
-from ralph.core.codec import from_plain
+from ralph.core.codec import format_time, from_plain
 from ralph.core.entries import Record
 from ralph.core.errors import RalphError, StateError
 from ralph.core.events import ChecksEnded, RunEnded, TurnEnded
-from ralph.documents.reflection import HOME, SCHEMA, Reflection, iso, lesson
+from ralph.documents.reflection import HOME, SCHEMA, Reflection, lesson
 from ralph.engine.ports import Observer
 from ralph.memory.reflections import Reflections, lock_memory, read_yaml, set_aside, write_yaml
 
@@ -81,7 +81,8 @@ def learn_patterns(root: Path, loop: str) -> list[Pattern]:
                 known = []
             merged = _merge_patterns(known, [pattern for pattern in found if pattern.kind == kind], loop, elsewhere)
             write_yaml(
-                path, {"schema": SCHEMA, "updated": iso(time.time()), "patterns": [_to_plain(one) for one in merged]}
+                path,
+                {"schema": SCHEMA, "updated": format_time(time.time()), "patterns": [_to_plain(one) for one in merged]},
             )
     return found
 
@@ -159,7 +160,7 @@ def _make_pattern(kind: str, text: str, advice: str, seen: Reflection) -> Patter
         advice=advice[:MAX_TEXT],
         task_type=seen.task_type,
         source_loops=(seen.loop,),
-        last_seen=iso(seen.at),
+        last_seen=format_time(seen.at),
     )
 
 
@@ -241,7 +242,7 @@ class LoopEntry:
     reflections: int = 0
     last_lesson: str = ""
     updated: str = ""
-    """UTC, as `iso` writes it."""
+    """UTC, as `format_time` writes it."""
 
 
 def read_index(root: Path) -> list[LoopEntry]:
@@ -263,7 +264,7 @@ def update_entry(root: Path, entry: LoopEntry) -> None:
             entries = rebuild_entries(root)
         others = [other for other in entries if other.loop_id != entry.loop_id]
         loops = [dict(vars(one)) for one in _sort_newest([entry, *others])]
-        write_yaml(path, {"schema": SCHEMA, "updated": iso(time.time()), "loops": loops})
+        write_yaml(path, {"schema": SCHEMA, "updated": format_time(time.time()), "loops": loops})
 
 
 def read_entry(root: Path, loop: str, outcome: str = "") -> LoopEntry | None:
@@ -282,7 +283,7 @@ def read_entry(root: Path, loop: str, outcome: str = "") -> LoopEntry | None:
         iterations=last.iteration,
         reflections=count,
         last_lesson=lesson(last, 300),
-        updated=iso(last.at),
+        updated=format_time(last.at),
     )
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ralph.core.codec import parse_time
 from ralph.core.errors import StateError
-from ralph.documents.reflection import Reflection, fit_parts, moment
+from ralph.documents.reflection import Reflection, fit_parts
 from ralph.memory.learning import ADVICE, Pattern, make_signature, read_patterns
 from ralph.memory.reflections import Reflections
 
@@ -167,7 +168,7 @@ def _memory_from_pattern(one: Pattern, loop: str) -> _Memory:
     parts = ((warning, (one.text or one.signature) if warning else ""), ("because ", one.because), (label, one.advice))
     task = "" if warning else one.text or one.signature
     try:
-        at = moment(one.last_seen)
+        at = parse_time(one.last_seen)
     except ValueError:
         at = 0.0
     return _Memory(

@@ -16,12 +16,11 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
-from ralph.core.codec import dump, from_plain, json_object, to_plain
+from ralph.core.codec import dump, format_time, from_plain, json_object, parse_time, to_plain
 from ralph.core.entries import ENTRY_TYPES, NAMES, ChecksStarted, Entry, Notice, Record, SnapshotTaken
 from ralph.core.errors import StateError
 from ralph.core.events import TaskChanged
@@ -163,7 +162,7 @@ class Journal:
         """The next line, without writing it."""
         body: dict[str, Any] = {
             "seq": self.seq + 1,
-            "at": timestamp(at),
+            "at": format_time(at),
             "type": _NAME_OF[type(entry)],
             **to_plain(entry),
         }
@@ -382,16 +381,6 @@ def last_lines(path: Path, size: int = _TAIL) -> list[dict[str, Any]]:
     return [line for line in found if line]
 
 
-def timestamp(at: float) -> str:
-    """A time in ISO 8601, UTC."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def moment(text: str) -> float:
-    """The moment that a timestamp names."""
-    return datetime.fromisoformat(text).timestamp()
-
-
 def adopt_advice(run: str) -> str:
     """What to type if Ralph may not have written a run."""
     return f"`ralph resume {run} --adopt` shows what it would start and asks; `ralph clean {run}` removes it"
@@ -437,7 +426,7 @@ def read_line(text: str, where: str) -> Record:
     """The record in a line, without verifying it."""
     try:
         body = json.loads(text)
-        seq, at, kind = body["seq"], moment(body["at"]), ENTRY_TYPES[body["type"]]
+        seq, at, kind = body["seq"], parse_time(body["at"]), ENTRY_TYPES[body["type"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StateError(f"the journal has a line that is not Ralph's ({error})", where=where) from None
     return Record(

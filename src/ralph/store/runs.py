@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ralph.core.codec import from_plain
+from ralph.core.codec import from_plain, parse_time
 from ralph.core.entries import ChecksStarted, RefsRecorded
 from ralph.core.errors import LockedError, StateError, UsageError
 from ralph.core.events import RunEnded, TurnStarted
@@ -26,7 +26,6 @@ from ralph.store.journal import (
     find_doubt,
     forget_head,
     last_of_type,
-    moment,
     read_tail,
     untrusted_line,
 )
@@ -396,7 +395,7 @@ def describe_run(run: RunDir) -> str:
 def time_ago(at: str) -> str:
     """How long ago a timestamp of the journal is; empty if it is none."""
     try:
-        seconds = time.time() - moment(at)
+        seconds = time.time() - parse_time(at)
     except ValueError:
         return ""
     for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):

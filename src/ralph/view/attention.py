@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from ralph.core.checks import CheckStatus
-from ralph.core.copying import replace
+from ralph.core.copying import copy_with
 from ralph.core.events import MergeResult, RunEnded, TaskState
 from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.limits import Limits, describe_cost, option_to_go_on, ways_to_go_on
@@ -70,15 +70,15 @@ def assess(view: RunView, present: Present) -> RunView:
     """The view with everything that depends on the present."""
     # An engine that has recorded the end of the run only cleans up.
     is_alive = present.alive and view.ended is None
-    view = replace(view, alive=is_alive, doubt=present.doubt, missing=present.missing)
-    view = replace(view, has_feedback=view.ended_at is not None and present.feedback_at > view.ended_at)
-    view = replace(view, signals=(*view.signals, *_list_waiting(view, present.waiting)))
-    view = replace(view, state=state_of(view, present.now), limits=_measure_limits(view, present.now))
-    view = replace(view, needs=_list_needs(view, present.now), since=_since(view))
+    view = copy_with(view, alive=is_alive, doubt=present.doubt, missing=present.missing)
+    view = copy_with(view, has_feedback=view.ended_at is not None and present.feedback_at > view.ended_at)
+    view = copy_with(view, signals=(*view.signals, *_list_waiting(view, present.waiting)))
+    view = copy_with(view, state=state_of(view, present.now), limits=_measure_limits(view, present.now))
+    view = copy_with(view, needs=_list_needs(view, present.now), since=_since(view))
     if view.alive and present.asks_for_approval and not view.running_turns:
-        view = replace(view, needs=(*view.needs, _ask_for_approval(view)))
+        view = copy_with(view, needs=(*view.needs, _ask_for_approval(view)))
     tier, reasons = tier_of(view, present.now)
-    return replace(
+    return copy_with(
         view,
         attention=tier,
         group=GROUPS[tier],
@@ -154,7 +154,7 @@ def _is_unlanded(view: RunView) -> bool:
 def _list_waiting(view: RunView, waiting: tuple[SignalView, ...]) -> list[SignalView]:
     """The signals in the mailbox that the journal does not know yet, each with what it waits for."""
     known = {one.name for one in view.signals}
-    return [replace(one, reason=_explain_waiting(view, one)) for one in waiting if one.name not in known]
+    return [copy_with(one, reason=_explain_waiting(view, one)) for one in waiting if one.name not in known]
 
 
 def _explain_waiting(view: RunView, signal: SignalView) -> str:

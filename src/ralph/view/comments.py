@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ralph.core.copying import replace
+from ralph.core.copying import copy_with
 from ralph.documents.diff_comments import DiffComment, parse_comments, parse_feedback_comments
 from ralph.view.model import CommentView, ReceiptView, RunView, TurnView
 
@@ -55,7 +55,7 @@ def _show(
         receipts=receipts,
     )
     turns = turns_since_receipt(view, shown)
-    return replace(shown, file_changed_by=turns[0].number) if turns else shown
+    return copy_with(shown, file_changed_by=turns[0].number) if turns else shown
 
 
 def _find_receipts(view: RunView, given_at: float) -> tuple[ReceiptView, ...]:

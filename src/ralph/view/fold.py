@@ -6,7 +6,7 @@ Each step costs the same however long the run is, so lists are capped and sums a
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from ralph.core.copying import replace
+from ralph.core.copying import copy_with
 from ralph.core.entries import (
     AgentsChanged,
     ChecksStarted,
@@ -90,7 +90,7 @@ def new_view(record: RunRecord, project: str = "") -> RunView:
 def fold(view: RunView, record: Record) -> RunView:
     """The view after one more journal record."""
     step = _STEPS[type(record.entry)]
-    return replace(step(view, record, record.entry), seq=record.seq, at=record.at)
+    return copy_with(step(view, record, record.entry), seq=record.seq, at=record.at)
 
 
 def fold_all(view: RunView, records: Iterable[Record]) -> RunView:
@@ -116,13 +116,13 @@ def fold_event(view: RunView, turn: int, event: AgentEvent, at: float) -> RunVie
         at=max(at, before.at),
         usage=before.usage + event.usage if event.kind is EventKind.USAGE else before.usage,
     )
-    return _replace_turn(view, replace(running, activity=activity))
+    return _replace_turn(view, copy_with(running, activity=activity))
 
 
 def _start_run(view: RunView, record: Record, entry: RunStarted) -> RunView:
     is_first = not view.started_at
     # An engine that starts knows of no running checks or merges: it starts them again.
-    return replace(
+    return copy_with(
         view,
         started_at=record.at if is_first else view.started_at,
         resumed_at=None if is_first else record.at,
@@ -136,15 +136,15 @@ def _start_run(view: RunView, record: Record, entry: RunStarted) -> RunView:
 
 
 def _adopt_run(view: RunView, record: Record, entry: RunAdopted) -> RunView:
-    return replace(view, adopted=entry.reason)
+    return copy_with(view, adopted=entry.reason)
 
 
 def _change_history(view: RunView, record: Record, entry: HistoryChanged) -> RunView:
-    return replace(view, missing=entry.change.missing, missing_places=entry.change.places)
+    return copy_with(view, missing=entry.change.missing, missing_places=entry.change.places)
 
 
 def _extend_limits(view: RunView, record: Record, entry: LimitExtended) -> RunView:
-    return replace(_add_notice(view, record, f"limits extended: {entry.reason}"), allowed=entry.limits)
+    return copy_with(_add_notice(view, record, f"limits extended: {entry.reason}"), allowed=entry.limits)
 
 
 def _allow_changes(view: RunView, record: Record, entry: GuardRulesChanged) -> RunView:
@@ -156,7 +156,7 @@ def _allow_changes(view: RunView, record: Record, entry: GuardRulesChanged) -> R
 
 
 def _change_agents(view: RunView, record: Record, entry: AgentsChanged) -> RunView:
-    return replace(_add_notice(view, record, f"{entry.label} does the turns from now on"), agent=entry.label)
+    return copy_with(_add_notice(view, record, f"{entry.label} does the turns from now on"), agent=entry.label)
 
 
 def _start_turn(view: RunView, record: Record, entry: TurnStarted) -> RunView:
@@ -175,7 +175,7 @@ def _start_turn(view: RunView, record: Record, entry: TurnStarted) -> RunView:
     iteration = view.spent.iterations + 1 if entry.is_iteration else 0
     if entry.is_iteration and work and work.kind is WorkKind.ITERATION:
         iteration = work.number
-    view = replace(
+    view = copy_with(
         view,
         turns=_append(view.turns, turn),
         more_turns=max(view.more_turns, view.more_turns + len(view.turns) + 1 - MOST),
@@ -191,7 +191,7 @@ def _end_turn(view: RunView, record: Record, entry: TurnEnded) -> RunView:
     before = next((one for one in reversed(view.turns) if one.number == entry.turn), None)
     known = before or TurnView(number=entry.turn, key=entry.key, role=entry.role, started_at=result.started_at)
     change = result.change
-    turn = replace(
+    turn = copy_with(
         known,
         ended_at=record.at,
         end=result.end,
@@ -212,7 +212,7 @@ def _end_turn(view: RunView, record: Record, entry: TurnEnded) -> RunView:
         activity=None,
     )
     view = _replace_turn(view, turn) if before else view
-    view = replace(
+    view = copy_with(
         view,
         spent=entry.spent,
         spent_at=record.at,
@@ -226,23 +226,23 @@ def _end_turn(view: RunView, record: Record, entry: TurnEnded) -> RunView:
 
 def _start_checks(view: RunView, record: Record, entry: ChecksStarted) -> RunView:
     others = tuple(one for one in view.checking if one.key != entry.key)
-    return replace(view, checking=(*others, ChecksRun(entry.key, entry.checks, record.at)))
+    return copy_with(view, checking=(*others, ChecksRun(entry.key, entry.checks, record.at)))
 
 
 def _end_checks(view: RunView, record: Record, entry: ChecksEnded) -> RunView:
     view = fold_checks.add_verdict(view, record, entry.key, entry.verdict, iteration_of(view.workflow, entry.key))
     running = tuple(one for one in view.checking if one.key != entry.key)
-    return replace(view, spent=entry.spent, spent_at=record.at, checking=running)
+    return copy_with(view, spent=entry.spent, spent_at=record.at, checking=running)
 
 
 def _start_merge(view: RunView, record: Record, entry: MergeStarted) -> RunView:
     others = tuple(one for one in view.merges if one.key != entry.key or one.end is not None)
-    return replace(view, merges=_append(others, MergeView(entry.key, entry.worktree, record.at)))
+    return copy_with(view, merges=_append(others, MergeView(entry.key, entry.worktree, record.at)))
 
 
 def _end_merge(view: RunView, record: Record, entry: MergeEnded) -> RunView:
     running = next((one for one in view.merges if one.key == entry.key and one.end is None), None)
-    merge = replace(
+    merge = copy_with(
         running or MergeView(entry.key, entry.worktree, record.at),
         ended_at=record.at,
         end=entry.end,
@@ -254,17 +254,17 @@ def _end_merge(view: RunView, record: Record, entry: MergeEnded) -> RunView:
     if entry.verdict:
         view = fold_checks.add_verdict(view, record, entry.key, entry.verdict, iteration_of(view.workflow, entry.key))
     others = tuple(one for one in view.merges if one is not running)
-    return replace(view, spent=entry.spent, spent_at=record.at, merges=_append(others, merge))
+    return copy_with(view, spent=entry.spent, spent_at=record.at, merges=_append(others, merge))
 
 
 def _take_snapshot(view: RunView, record: Record, entry: SnapshotTaken) -> RunView:
-    return replace(view, snapshot=entry.snapshot)
+    return copy_with(view, snapshot=entry.snapshot)
 
 
 def _take_signal(view: RunView, record: Record, entry: SignalAccepted) -> RunView:
     view = fold_signals.take(view, entry.signal, record.at)
     if entry.signal.type in (SignalType.PAUSE, SignalType.RESUME):
-        view = replace(view, paused=entry.signal.type is SignalType.PAUSE)
+        view = copy_with(view, paused=entry.signal.type is SignalType.PAUSE)
     return view
 
 
@@ -278,22 +278,22 @@ def _refuse_signal(view: RunView, record: Record, entry: SignalRefused) -> RunVi
 
 def _ask_question(view: RunView, record: Record, entry: QuestionAsked) -> RunView:
     others = tuple(one for one in view.questions if one.question.id != entry.question.id)
-    return replace(view, questions=_append(others, QuestionView(entry.question, record.at)))
+    return copy_with(view, questions=_append(others, QuestionView(entry.question, record.at)))
 
 
 def _answer_question(view: RunView, record: Record, entry: QuestionAnswered) -> RunView:
     def answer(one: QuestionView) -> QuestionView:
         if one.question.id != entry.id:
             return one
-        return replace(one, question=replace(one.question, answer=entry.answer, by=entry.by))
+        return copy_with(one, question=copy_with(one.question, answer=entry.answer, by=entry.by))
 
-    return replace(view, questions=tuple(map(answer, view.questions)))
+    return copy_with(view, questions=tuple(map(answer, view.questions)))
 
 
 def _note(view: RunView, record: Record, entry: Notice) -> RunView:
     # After `ralph abort --revert`, the report is written again.
-    reports = [replace(one, hash=record.documents.get(one.path, one.hash)) for one in view.reports]
-    return replace(_add_notice(view, record, entry.text), reports=tuple(reports))
+    reports = [copy_with(one, hash=record.documents.get(one.path, one.hash)) for one in view.reports]
+    return copy_with(_add_notice(view, record, entry.text), reports=tuple(reports))
 
 
 def _change_task(view: RunView, record: Record, entry: TaskChanged) -> RunView:
@@ -311,8 +311,8 @@ def _change_task(view: RunView, record: Record, entry: TaskChanged) -> RunView:
         turn=before.turn if before else 0,
     )
     if before is None:
-        return replace(view, tasks=(*view.tasks, task))
-    return replace(view, tasks=tuple(task if one is before else one for one in view.tasks))
+        return copy_with(view, tasks=(*view.tasks, task))
+    return copy_with(view, tasks=tuple(task if one is before else one for one in view.tasks))
 
 
 def _commit(view: RunView, record: Record, entry: WorkCommitted) -> RunView:
@@ -320,11 +320,11 @@ def _commit(view: RunView, record: Record, entry: WorkCommitted) -> RunView:
         view = _add_notice(view, record, entry.notice)
     if not entry.commit:
         return view
-    return replace(view, commits=_append(view.commits, CommitView(entry.key, entry.commit, record.at)))
+    return copy_with(view, commits=_append(view.commits, CommitView(entry.key, entry.commit, record.at)))
 
 
 def _land(view: RunView, record: Record, entry: Landed) -> RunView:
-    return replace(view, landed=entry)
+    return copy_with(view, landed=entry)
 
 
 def _edit_document(view: RunView, record: Record, entry: DocumentEdited) -> RunView:
@@ -334,7 +334,7 @@ def _edit_document(view: RunView, record: Record, entry: DocumentEdited) -> RunV
 def _end_run(view: RunView, record: Record, entry: RunEnded) -> RunView:
     paths = [path for path in record.documents if "/completion-" in path]
     reports = [ReportView(path, record.documents[path], entry.outcome.value, record.at) for path in paths]
-    return replace(
+    return copy_with(
         view,
         ended=entry,
         ended_at=record.at,
@@ -389,21 +389,21 @@ def _append(items: tuple[T, ...], item: T, most: int = MOST) -> tuple[T, ...]:
 
 def _add_notice(view: RunView, record: Record, text: str) -> RunView:
     notice = NoticeView(record.seq, record.at, text[:TEXT_CHARS])
-    return replace(view, notices=_append(view.notices, notice, MAX_NOTICES))
+    return copy_with(view, notices=_append(view.notices, notice, MAX_NOTICES))
 
 
 def _replace_turn(view: RunView, turn: TurnView) -> RunView:
     # The turn that changes is nearly always one of the last.
     for at in range(len(view.turns) - 1, -1, -1):
         if view.turns[at].number == turn.number:
-            return replace(view, turns=(*view.turns[:at], turn, *view.turns[at + 1 :]))
+            return copy_with(view, turns=(*view.turns[:at], turn, *view.turns[at + 1 :]))
     return view
 
 
 def _set_task_turn(tasks: tuple[TaskView, ...], task: str, turn: int) -> tuple[TaskView, ...]:
     if not task:
         return tasks
-    return tuple(replace(one, turn=turn) if one.id == task else one for one in tasks)
+    return tuple(copy_with(one, turn=turn) if one.id == task else one for one in tasks)
 
 
 def _summarize(result: TurnResult) -> str:

@@ -1,7 +1,7 @@
 """The part of the fold that follows checks and findings."""
 
 from ralph.core.checks import Attribution, CheckResult, CheckStatus, Verdict, attribution
-from ralph.core.copying import replace
+from ralph.core.copying import copy_with
 from ralph.core.entries import Record
 from ralph.core.ids import BASELINE
 from ralph.view.model import MAX_HISTORY, MOST, OUTPUT_CHARS, CheckPoint, CheckView, FindingView, RunView
@@ -20,7 +20,7 @@ def add_verdict(view: RunView, record: Record, key: str, verdict: Verdict, itera
             checks = (*checks[max(0, len(checks) + 1 - MOST) :], after)
         else:
             checks = tuple(after if one is before else one for one in checks)
-    return replace(view, checks=checks, findings=_update_findings(view, record, key, scope, verdict))
+    return copy_with(view, checks=checks, findings=_update_findings(view, record, key, scope, verdict))
 
 
 def _make_point(record: Record, key: str, iteration: int, result: CheckResult) -> CheckPoint:
@@ -102,11 +102,11 @@ def _update_findings(view: RunView, record: Record, key: str, scope: str, verdic
         if task_of(view.workflow, one.key) != scope or not is_judged:
             kept.append(one)
         elif one.finding not in found:
-            kept.append(replace(one, is_open=False))
+            kept.append(copy_with(one, is_open=False))
     known = {one.finding: one for one in view.findings if task_of(view.workflow, one.key) == scope}
     for finding in verdict.findings:
         first = known.get(finding)
         kept.append(
-            replace(first, is_open=True) if first else FindingView(finding, key=key, seq=record.seq, at=record.at)
+            copy_with(first, is_open=True) if first else FindingView(finding, key=key, seq=record.seq, at=record.at)
         )
     return tuple(kept[-MOST:])

@@ -1,6 +1,6 @@
 """The part of the fold that adds up money and tokens."""
 
-from ralph.core.copying import replace
+from ralph.core.copying import copy_with
 from ralph.core.limits import Usage
 from ralph.view.model import MAX_POINTS, CostGroup, CostPoint, CostView, Sums, TurnView
 
@@ -34,7 +34,7 @@ def _add_to_group(groups: tuple[CostGroup, ...], name: str, usage: Usage) -> tup
     name = name or UNKNOWN
     if all(group.name != name for group in groups):
         return (*groups, CostGroup(name, _add(Sums(), usage)))
-    return tuple(replace(group, sums=_add(group.sums, usage)) if group.name == name else group for group in groups)
+    return tuple(copy_with(group, sums=_add(group.sums, usage)) if group.name == name else group for group in groups)
 
 
 def _add(sums: Sums, usage: Usage) -> Sums:

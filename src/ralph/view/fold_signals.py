@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ralph.core.copying import replace
+from ralph.core.copying import copy_with
 from ralph.core.entries import SignalRefused
 from ralph.core.events import TurnEnded
 from ralph.core.signals import Signal, SignalType
@@ -38,7 +38,7 @@ def refuse(view: RunView, entry: SignalRefused, at: float) -> RunView:
 
 def _add(view: RunView, signal: SignalView) -> RunView:
     too_many = max(0, len(view.signals) + 1 - MOST)
-    return replace(view, signals=(*view.signals[too_many:], signal), more_signals=view.more_signals + too_many)
+    return copy_with(view, signals=(*view.signals[too_many:], signal), more_signals=view.more_signals + too_many)
 
 
 def receive(view: RunView, ids: Iterable[str], role: str, turn: int, means: str, at: float) -> RunView:
@@ -53,9 +53,9 @@ def receive(view: RunView, ids: Iterable[str], role: str, turn: int, means: str,
         receipt = ReceiptView(role=role, turn=turn, means=means, at=at)
         # The first receipt says how fast the message arrived. Of the others, the latest are of interest.
         receipts = (*one.receipts[:1], *one.receipts[1:][-MAX_RECEIPTS + 2 :], receipt)
-        return replace(one, receipts=receipts)
+        return copy_with(one, receipts=receipts)
 
-    return replace(view, signals=tuple(map(update, view.signals)))
+    return copy_with(view, signals=tuple(map(update, view.signals)))
 
 
 def respond(view: RunView, ended: TurnEnded) -> RunView:
@@ -69,9 +69,9 @@ def respond(view: RunView, ended: TurnEnded) -> RunView:
         if one.type is not SignalType.STEER or all(receipt.turn != ended.turn for receipt in one.receipts):
             return one
         receipts = tuple(
-            replace(receipt, response=response, note=note) if receipt.turn == ended.turn else receipt
+            copy_with(receipt, response=response, note=note) if receipt.turn == ended.turn else receipt
             for receipt in one.receipts
         )
-        return replace(one, receipts=receipts)
+        return copy_with(one, receipts=receipts)
 
-    return replace(view, signals=tuple(map(update, view.signals)))
+    return copy_with(view, signals=tuple(map(update, view.signals)))
