@@ -6,11 +6,11 @@ Git is imported by the functions that use it, because `ralph status` and `ralph 
 import contextlib
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ralph.core.errors import RalphError, UsageError
+from ralph.core.values import value
 from ralph.documents.run_record import RunRecord
 from ralph.store.runs import Project, RunDir, several_runs
 
@@ -110,7 +110,7 @@ def find_still_missing(
     return tuple(finding.sentence for finding in findings if finding.path in places)
 
 
-@dataclass(frozen=True)
+@value
 class Cleaned:
     """Runs that were removed, or would be."""
 
@@ -188,7 +188,7 @@ def _remove_run(project: Project, run: RunDir) -> list[str]:
     return kept
 
 
-@dataclass(frozen=True)
+@value
 class RunWorktree:
     """A worktree of a run, and its state."""
 

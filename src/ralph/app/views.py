@@ -5,7 +5,6 @@ A list is read without the fold, which is imported by the functions that use it,
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ralph.app.runs import find_feedback_time
@@ -14,6 +13,7 @@ from ralph.core.errors import RalphError, UsageError
 from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.limits import Spent
 from ralph.core.outcomes import Outcome
+from ralph.core.values import value
 from ralph.store.runs import Project, RunDir
 from ralph.store.view_cache import RowCache, stamp_of
 from ralph.view.rows import FORM, GROUPS, RunRow, Tier, order_key
@@ -69,7 +69,7 @@ def follow(project: Project, run: str | RunDir, from_seq: int = 0) -> "Iterator[
             waiter.wait(POLL_SECONDS)
 
 
-@dataclass(frozen=True)
+@value
 class RunList:
     """The runs of a project, those that need the user first. Rows are decoded when they are asked for."""
 

@@ -3,11 +3,12 @@
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import partial
 
 from ralph.core.codec import former_name
+from ralph.core.values import value
 
 
 class Severity(StrEnum):
@@ -35,7 +36,7 @@ class Rule(StrEnum):
     HISTORY_REWRITTEN = "history-rewritten"
 
 
-@dataclass(frozen=True)
+@value
 class HistoryChange:
     """What became of the user's branches, tags and stash during a run."""
 
@@ -47,7 +48,7 @@ class HistoryChange:
     """The branch, tag or stash entry that each sentence is about."""
 
 
-@dataclass(frozen=True)
+@value
 class Finding:
     """One place where the work gamed the checks."""
 
@@ -72,7 +73,7 @@ _COMPARES: dict[str, Callable[[float, float], bool]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@value
 class Measure:
     """A number that a command prints, and what it must be compared with."""
 
@@ -101,7 +102,7 @@ class Measure:
         return 1.0 / (1.0 + abs(value - self.target) / max(abs(self.target), 1.0))
 
 
-@dataclass(frozen=True)
+@value
 class Check:
     """One thing that must hold: a command that exits with 0, or a file that is there.
 
@@ -159,7 +160,7 @@ class Attribution(StrEnum):
     """It did not pass before, and does not now."""
 
 
-@dataclass(frozen=True)
+@value
 class Counts:
     """How many tests a check ran, by what it printed."""
 
@@ -176,7 +177,7 @@ class Counts:
         return self.passed + self.failed
 
 
-@dataclass(frozen=True)
+@value
 class FailureSet:
     """What a failed check complains about, to compare with what it complained about before."""
 
@@ -193,7 +194,7 @@ class FailureSet:
     """The numbers in its output, by a name for the rest of their line. None: the number differed although nothing changed."""
 
 
-@dataclass(frozen=True)
+@value
 class CheckResult:
     """What came of one check."""
 
@@ -252,7 +253,7 @@ def attribution(*, before: bool, now: bool) -> Attribution:
     return Attribution.FIXED if now else Attribution.BASELINE_BROKEN
 
 
-@dataclass(frozen=True)
+@value
 class Verdict:
     """What the checks say of the work, together."""
 
@@ -289,7 +290,7 @@ class Verdict:
         return 0.0 if self.gamed or not self.results else mean([result.score for result in self.results])
 
 
-@dataclass(frozen=True)
+@value
 class FailingTests:
     """Tests that were seen to fail, as they had to, and the snapshot in which they did. They must pass as they were then."""
 

@@ -1,7 +1,7 @@
 """What a journal holds: one line for everything that happened in a run, typed and chained by hashes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ralph.core.checks import HistoryChange
 from ralph.core.codec import former_name
@@ -19,9 +19,10 @@ from ralph.core.events import (
 )
 from ralph.core.limits import Limits
 from ralph.core.signals import Question
+from ralph.core.values import value
 
 
-@dataclass(frozen=True)
+@value
 class RunStarted:
     """An engine took the run up, for the first time or again."""
 
@@ -36,7 +37,7 @@ class RunStarted:
     schema: int = 1
 
 
-@dataclass(frozen=True)
+@value
 class RunAdopted:
     """The user agreed to continue a run that Ralph cannot know to be its own."""
 
@@ -48,7 +49,7 @@ class RunAdopted:
     """Whether it continues from its journal; else it starts over on the files as they are."""
 
 
-@dataclass(frozen=True)
+@value
 class RefsRecorded:
     """Where the user's branches, tags and stash stood before the run. No git command can delete this record."""
 
@@ -56,7 +57,7 @@ class RefsRecorded:
     """Names with the object that each stood for; HEAD and symbolic refs with the ref."""
 
 
-@dataclass(frozen=True)
+@value
 class HistoryChanged:
     """A turn did something to the user's branches, tags or stash; or what was missing is back."""
 
@@ -65,7 +66,7 @@ class HistoryChanged:
     change: HistoryChange
 
 
-@dataclass(frozen=True)
+@value
 class LimitExtended:
     """A resume after a limit granted that allowance once more."""
 
@@ -73,7 +74,7 @@ class LimitExtended:
     reason: str
 
 
-@dataclass(frozen=True)
+@value
 class AgentsChanged:
     """The user resumed the run with other agents, or another model."""
 
@@ -83,7 +84,7 @@ class AgentsChanged:
     """The first of them, as the user sees it."""
 
 
-@dataclass(frozen=True)
+@value
 class GuardRulesChanged:
     """The user resumed the run and let it do what the guards held it up for."""
 
@@ -93,7 +94,7 @@ class GuardRulesChanged:
     """Patterns of judge files that may change from here on."""
 
 
-@dataclass(frozen=True)
+@value
 class ChecksStarted:
     """The engine begins to run checks."""
 
@@ -101,7 +102,7 @@ class ChecksStarted:
     checks: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@value
 class MergeStarted:
     """The engine begins to merge a worktree onto the branch of the run."""
 
@@ -109,7 +110,7 @@ class MergeStarted:
     worktree: str = field(metadata=former_name("workspace"))
 
 
-@dataclass(frozen=True)
+@value
 class SnapshotTaken:
     """The tree was recorded."""
 
@@ -117,7 +118,7 @@ class SnapshotTaken:
     snapshot: str
 
 
-@dataclass(frozen=True)
+@value
 class SignalReceived:
     """A turn received a message from the user while it ran."""
 
@@ -129,7 +130,7 @@ class SignalReceived:
     """`hook`, `live` or `tool`."""
 
 
-@dataclass(frozen=True)
+@value
 class SignalRefused:
     """A file in the mailbox was set aside: it is no valid signal, it is for an unknown role, or it came too late."""
 
@@ -138,14 +139,14 @@ class SignalRefused:
     stamp: str = ""
 
 
-@dataclass(frozen=True)
+@value
 class QuestionAsked:
     """A turn asks the user something."""
 
     question: Question
 
 
-@dataclass(frozen=True)
+@value
 class QuestionAnswered:
     """A question was answered, or its time was over."""
 
@@ -154,7 +155,7 @@ class QuestionAnswered:
     by: str
 
 
-@dataclass(frozen=True)
+@value
 class Notice:
     """A notice for the user."""
 
@@ -221,7 +222,7 @@ ENTRY_TYPES = {**NAMES, "signal.taken": SignalAccepted, "signal.heard": SignalRe
 """Every name in a journal with its kind of entry, with two names that journals of earlier versions have."""
 
 
-@dataclass(frozen=True)
+@value
 class Record:
     """One line of the journal."""
 

@@ -1,7 +1,7 @@
 """What a workflow may decide, and the events that it gets: two closed unions."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Generic, TypeVar
 
@@ -11,11 +11,12 @@ from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, Stage
 from ralph.core.turns import Change, EarlierTurn, FileStat, TurnEnd, TurnRequest, TurnResult, add_changes
+from ralph.core.values import value
 
 S = TypeVar("S")
 
 
-@dataclass(frozen=True)
+@value
 class RunChecks:
     """These checks should be run on the tree as it is."""
 
@@ -27,7 +28,7 @@ class RunChecks:
     """What was seen to fail before, and has to pass unchanged."""
 
 
-@dataclass(frozen=True)
+@value
 class Commit:
     """What was changed up to a snapshot should be committed to the branch of the workspace."""
 
@@ -37,7 +38,7 @@ class Commit:
     message: str
 
 
-@dataclass(frozen=True)
+@value
 class Merge:
     """The work in a worktree should be merged onto the branch of the run, if the checks pass on the merged tree.
 
@@ -50,7 +51,7 @@ class Merge:
     checks: tuple[Check, ...] = ()
 
 
-@dataclass(frozen=True)
+@value
 class Promote:
     """Approved knowledge should come onto the branch of the run, merged with its files (`documents/session/knowledge.py`)."""
 
@@ -65,7 +66,7 @@ Work = TurnRequest | RunChecks | Commit | Merge | Promote
 """What can be under way, each known by its key."""
 
 
-@dataclass(frozen=True)
+@value
 class Do:
     """This should be under way; what already is stays as it is, and nothing is started twice."""
 
@@ -73,7 +74,7 @@ class Do:
     stage: Stage = field(default_factory=Stage, compare=False)
 
 
-@dataclass(frozen=True)
+@value
 class Stop:
     """The run is over, and why."""
 
@@ -85,7 +86,7 @@ class Stop:
 Decision = Do | Stop
 
 
-@dataclass(frozen=True)
+@value
 class TurnStarted:
     """A turn is about to start; from here on its number is in use."""
 
@@ -106,7 +107,7 @@ class TurnStarted:
     """The commit that HEAD was at, if it works in the user's tree."""
 
 
-@dataclass(frozen=True)
+@value
 class TurnEnded:
     """A turn ended. The work of its key ended with it if `settles_work`."""
 
@@ -139,7 +140,7 @@ class TurnEnded:
         return self.retry_at is None and self.result.end is not TurnEnd.STOPPED
 
 
-@dataclass(frozen=True)
+@value
 class ChecksEnded:
     """The engine ran the checks."""
 
@@ -148,7 +149,7 @@ class ChecksEnded:
     spent: Spent = field(default_factory=Spent)
 
 
-@dataclass(frozen=True)
+@value
 class WorkCommitted:
     """The engine committed what was changed, or says why it did not."""
 
@@ -172,7 +173,7 @@ class MergeResult(StrEnum):
     """It merges, and the checks do not pass on the merged tree."""
 
 
-@dataclass(frozen=True)
+@value
 class MergeEnded:
     """A merge was made, or could not be."""
 
@@ -199,7 +200,7 @@ class MergeEnded:
         return self.end in (MergeResult.MERGED, MergeResult.NOTHING)
 
 
-@dataclass(frozen=True)
+@value
 class Landed:
     """The work of the run came onto the user's branch, or stays on its own, and why."""
 
@@ -215,14 +216,14 @@ class Landed:
     """Who landed it, if another interface than the command line did: `web:NAME`."""
 
 
-@dataclass(frozen=True)
+@value
 class SignalAccepted:
     """The run accepted a signal of the user, from the mailbox or from the terminal (Ctrl-C)."""
 
     signal: Signal
 
 
-@dataclass(frozen=True)
+@value
 class DocumentEdited:
     """The user or an agent changed a document of the engine."""
 
@@ -235,7 +236,7 @@ NOT_ISOLATED = "not isolated"
 """How the description of a sandbox begins that is off."""
 
 
-@dataclass(frozen=True)
+@value
 class RunEnded:
     """The run ends now. This is the last event, for the documents that report it."""
 
@@ -271,7 +272,7 @@ Event = (
 )
 
 
-@dataclass(frozen=True)
+@value
 class SideFiles:
     """Files that are written with the documents. Ralph never reads them back."""
 
@@ -296,7 +297,7 @@ class TaskState(StrEnum):
     CANCELLED = "cancelled"
 
 
-@dataclass(frozen=True)
+@value
 class TaskChanged:
     """A task of a workflow changed its state."""
 
@@ -312,7 +313,7 @@ class TaskChanged:
     """The tasks that it depends on."""
 
 
-@dataclass(frozen=True)
+@value
 class Transition(Generic[S]):
     """What follows from an event: the next state, and the documents to write."""
 

@@ -4,11 +4,11 @@ Run ids are claimed by `mkdir`, and validated wherever they come in.
 """
 
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
 from ralph.core.errors import UsageError
+from ralph.core.values import value
 
 SESSION_WORKFLOWS = ("session", "classic")
 """The workflows with tasks: sessions in their two layouts."""
@@ -92,7 +92,7 @@ _FIELDS = {
 _PATTERNS = {"number": r"(?P<number>\d+)", "attempt": r"(?P<attempt>\d+)", "worktree": r"(?P<worktree>.+-[^-]+)"}
 
 
-@dataclass(frozen=True)
+@value
 class WorkKey:
     """The name of a piece of work."""
 

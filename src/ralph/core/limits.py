@@ -1,14 +1,15 @@
 """What a run may spend, what it has spent, and which limit that reaches."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from ralph.core.outcomes import Outcome
 from ralph.core.text import count
+from ralph.core.values import value
 
 
-@dataclass(frozen=True)
+@value
 class Usage:
     """What one turn used, as far as its agent reports it."""
 
@@ -45,7 +46,7 @@ class Usage:
         )
 
 
-@dataclass(frozen=True)
+@value
 class Quota:
     """How much of a subscription is used, as its provider reports it."""
 
@@ -62,7 +63,7 @@ class Quota:
         return f"{self.share:.0%} of its {window}{until}"
 
 
-@dataclass(frozen=True)
+@value
 class Spent:
     """The counters of a run; they carry on over every resume."""
 
@@ -114,7 +115,7 @@ def describe_cost(spent: Spent) -> str:
     return known
 
 
-@dataclass(frozen=True)
+@value
 class Limits:
     """The allowances of a run; None is no limit."""
 
@@ -172,7 +173,7 @@ class Limits:
         return replace(self, **{name: getattr(spent, name) + (getattr(granted, name) or 0)}) if name else self
 
 
-@dataclass(frozen=True)
+@value
 class Raise:
     """How a run that ended on a limit can continue."""
 

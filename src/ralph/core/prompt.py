@@ -8,12 +8,12 @@ Templates are text with `{{names}}`, strict about every one of them. Their headi
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 
 from ralph.core.check_output import fence
 from ralph.core.errors import UsageError
 from ralph.core.text import regex
+from ralph.core.values import value
 
 CHARACTERS_PER_TOKEN = 4
 """A rough count that needs no tokenizer; it is the same for every model."""
@@ -34,7 +34,7 @@ class Place(IntEnum):
     """What to hand over. It comes last, so that it is not forgotten."""
 
 
-@dataclass(frozen=True)
+@value
 class PromptPart:
     """One part of a prompt. A part without text is left out, heading and all."""
 
@@ -69,7 +69,7 @@ class PromptPart:
         return "\n".join(line for line in (self.heading, *body, self.ending) if line)
 
 
-@dataclass(frozen=True)
+@value
 class Prompt:
     """The parts of one prompt, in the order in which the agent reads them."""
 
@@ -91,7 +91,7 @@ class Prompt:
         return "\n\n".join(text for text in rendered if text) + "\n"
 
 
-@dataclass(frozen=True)
+@value
 class PartSize:
     """What one part of a prompt takes, as it is stored with the turn."""
 
@@ -173,7 +173,7 @@ _STRUCTURE = regex(r"```|~~~|^\s*(?:#+\s|</?\w)")
 _NO_WORD = regex(r"[^a-z0-9]+")
 
 
-@dataclass(frozen=True)
+@value
 class PartSpec:
     """What a workflow says about one part of its prompts."""
 

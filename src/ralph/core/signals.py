@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta, timezone
 from enum import StrEnum
 from typing import Any
 
 from ralph.core.codec import former_name
+from ralph.core.values import value
 
 
 class SignalType(StrEnum):
@@ -55,7 +56,7 @@ _ACTORS = frozenset(("actor", "executor"))
 """Targets that mean the role that does the work, in every workflow."""
 
 
-@dataclass(frozen=True)
+@value
 class Signal:
     """One signal, as it was found in the mailbox."""
 
@@ -98,7 +99,7 @@ class Signal:
         return is_meant(self.target, role, is_actor=is_actor)
 
 
-@dataclass(frozen=True)
+@value
 class DatedSignal:
     """A signal, and when the run took it."""
 
@@ -106,7 +107,7 @@ class DatedSignal:
     at: float
 
 
-@dataclass(frozen=True)
+@value
 class InvalidSignalFile:
     """A file in the mailbox that is not a valid signal."""
 
@@ -114,7 +115,7 @@ class InvalidSignalFile:
     reason: str
 
 
-@dataclass(frozen=True)
+@value
 class Stage:
     """How far the work has come, as far as signals depend on it."""
 
@@ -204,7 +205,7 @@ def _zone(text: str | None) -> timezone | None:
     return timezone(-away if text[0] == "-" else away)
 
 
-@dataclass(frozen=True)
+@value
 class Question:
     """One question, with its answer if there is one."""
 

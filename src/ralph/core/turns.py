@@ -1,13 +1,14 @@
 """A turn: one agent process started with one prompt; what the agent reports while it works, and what came of it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
 from ralph.core.codec import former_name
 from ralph.core.limits import Quota, Usage
 from ralph.core.prompt import Prompt
+from ralph.core.values import value
 
 INBOX, OUTBOX = ".ralph/turn/inbox", ".ralph/turn/outbox"
 """Where a turn finds its files and hands them back, in its workspace."""
@@ -40,7 +41,7 @@ class TurnEnd(StrEnum):
     """Ended to take a message from the user into account. The work continues in another turn."""
 
 
-@dataclass(frozen=True)
+@value
 class TurnRequest:
     """What a workflow asks of an agent."""
 
@@ -99,7 +100,7 @@ CHECKED = "the checks before any turn"
 """The label of the snapshot that shows what the checks themselves write."""
 
 
-@dataclass(frozen=True)
+@value
 class FileStat:
     """How much of a file was changed."""
 
@@ -108,7 +109,7 @@ class FileStat:
     removed: int = 0
 
 
-@dataclass(frozen=True)
+@value
 class Change:
     """What a turn changed in the tree, by its snapshot."""
 
@@ -181,7 +182,7 @@ def list_changed_files(stats: Sequence[FileStat]) -> list[str]:
     return lines
 
 
-@dataclass(frozen=True)
+@value
 class EarlierTurn:
     """A turn that worked on the same request before another one, and did not settle it."""
 
@@ -190,7 +191,7 @@ class EarlierTurn:
     change: Change | None = None
 
 
-@dataclass(frozen=True)
+@value
 class TurnResult:
     """What came of a turn."""
 
@@ -240,7 +241,7 @@ class TurnResult:
         return max(0.0, self.ended_at - self.started_at)
 
 
-@dataclass(frozen=True)
+@value
 class Turn:
     """A turn with its number, as it is passed to the workspace that runs it."""
 
@@ -318,7 +319,7 @@ class Failure(StrEnum):
     """Anything else."""
 
 
-@dataclass(frozen=True)
+@value
 class AgentEvent:
     """One event that an agent reports."""
 

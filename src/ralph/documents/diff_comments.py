@@ -4,9 +4,9 @@ comment at its line with what became of it: the run itself keeps them.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ralph.core.text import regex
+from ralph.core.values import value
 
 HEADING = "Comments on the changes, by file and line:"
 _ITEM = regex(r"^(\d+)\. `(.+)`, (removed )?lines? (\d+)(?: to (\d+))?$")
@@ -15,7 +15,7 @@ _PLACE_AND_TEXT = regex(r"(\S.*?:\d{1,7}(?:-\d{1,7})?):[ \t]+(\S.*)")
 _SNIPPET_LINES, LINE_CHARS = 12, 400
 
 
-@dataclass(frozen=True)
+@value
 class DiffComment:
     """What the user says about a line."""
 

@@ -1,18 +1,19 @@
 """`run.json`: what a run was started with. Written once; what changes is in the journal."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ralph.core.checks import Check
 from ralph.core.codec import dump, former_name, from_plain, read_json, to_plain
 from ralph.core.errors import StateError
 from ralph.core.limits import Limits
+from ralph.core.values import value
 from ralph.documents.hats.definition import HatsSettings
 
 SCHEMA = 1
 
 
-@dataclass(frozen=True)
+@value
 class AgentSpec:
     """Which agent does the turns, and how it is started."""
 
@@ -41,7 +42,7 @@ class AgentSpec:
         return f"{name} ({', '.join(details)})" if details else name
 
 
-@dataclass(frozen=True)
+@value
 class AgentSelection:
     """Who does the turns: the agents in the order in which they are preferred, for all roles or for one."""
 
@@ -63,7 +64,7 @@ class AgentSelection:
         return {spec.label: spec for spec in specs}
 
 
-@dataclass(frozen=True)
+@value
 class TurnLimits:
     """What one turn may take."""
 
@@ -72,7 +73,7 @@ class TurnLimits:
     grace: float = 5.0
 
 
-@dataclass(frozen=True)
+@value
 class SlotLimits:
     """How many turns may run at once."""
 
@@ -84,7 +85,7 @@ class SlotLimits:
     """Of an agent, by its name, in all runs."""
 
 
-@dataclass(frozen=True)
+@value
 class TreeSettings:
     """How the worktrees of tasks are set up."""
 
@@ -99,7 +100,7 @@ class TreeSettings:
     setup_seconds: float = 1800.0
 
 
-@dataclass(frozen=True)
+@value
 class LoopRunSettings:
     """What a loop was asked for beside its task and its criterion."""
 
@@ -119,7 +120,7 @@ class LoopRunSettings:
     """The hashes of files that the checks use and no snapshot holds."""
 
 
-@dataclass(frozen=True)
+@value
 class SessionRunSettings:
     """What a session was asked for beside its request."""
 
@@ -129,7 +130,7 @@ class SessionRunSettings:
     """Directories with skills that agents may use."""
 
 
-@dataclass(frozen=True)
+@value
 class RunRecord:
     """The settings of a run, frozen when it was created."""
 

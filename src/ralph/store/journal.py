@@ -24,6 +24,7 @@ from ralph.core.codec import dump, format_time, from_plain, json_object, parse_t
 from ralph.core.entries import ENTRY_TYPES, NAMES, ChecksStarted, Entry, Notice, Record, SnapshotTaken
 from ralph.core.errors import StateError
 from ralph.core.events import TaskChanged
+from ralph.core.values import value
 from ralph.store.files import _syscall, open_regular, storage, write_all
 from ralph.store.user_state import Key, ensure_key, ensure_state_directory, find_key, state_directory
 
@@ -70,7 +71,7 @@ class Chain:
         return self.key.code(f"{self.run}\n{self.code}\n{text}")
 
 
-@dataclass(frozen=True)
+@value
 class Head:
     """The last line of a journal, as recorded outside of the project."""
 
@@ -272,7 +273,7 @@ def cut_claimed(path: Path, aside: Path) -> bool:
     return size > 0
 
 
-@dataclass(frozen=True)
+@value
 class _Trusted:
     """The lines that Ralph wrote, one after the other from the first."""
 
@@ -300,7 +301,7 @@ def _verify(path: Path) -> _Trusted:
     return _Trusted(size=size, lines=lines, expected=head.seq if head else 0, has_head=has_head)
 
 
-@dataclass(frozen=True)
+@value
 class Tail:
     """The last lines of a journal."""
 

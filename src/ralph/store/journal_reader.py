@@ -4,12 +4,12 @@ The writer may be killed at any byte. A line without its line break is left alon
 """
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from ralph.core.codec import json_object
 from ralph.core.entries import Record
 from ralph.core.errors import StateError
+from ralph.core.values import value
 from ralph.store.files import open_regular
 from ralph.store.journal import CHANGED, CUT, LINE_LIMIT, NO_KEY, Chain, Head, doubt_of_line, read_line
 from ralph.store.user_state import find_key
@@ -19,7 +19,7 @@ _ENDING = 64
 """Characters of a line that contain its code."""
 
 
-@dataclass(frozen=True)
+@value
 class Position:
     """A place between two lines of a journal, with what is needed to verify the next line."""
 

@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +14,7 @@ from ralph.core.events import RunEnded, TurnStarted
 from ralph.core.ids import SESSION_WORKFLOWS, is_run_id, run_id, valid_run_id
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
+from ralph.core.values import value
 from ralph.documents import run_record
 from ralph.documents.run_record import RunRecord
 from ralph.documents.session import HOME as SESSIONS
@@ -42,7 +42,7 @@ UNSIGNED_RECORD = "this machine did not start it, or an older version of Ralph d
 FOREIGN_RECORD = "its run.json was changed, or the run comes from another machine or directory"
 
 
-@dataclass(frozen=True)
+@value
 class TailSummary:
     """The state of a run, read from the end of its journal."""
 
@@ -70,7 +70,7 @@ class TailSummary:
         return f"claimed: {state}" if self.doubt else state
 
 
-@dataclass(frozen=True)
+@value
 class RunDir:
     """One run's directory."""
 
@@ -229,7 +229,7 @@ def _is_root(directory: Path) -> bool:
     return (directory / ".ralph").is_dir() and not (directory / ".ralph" / "agent").is_symlink()
 
 
-@dataclass(frozen=True)
+@value
 class Project:
     """A directory with Ralph's state in it."""
 

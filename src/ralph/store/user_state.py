@@ -10,11 +10,11 @@ import hmac
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from ralph.core.codec import dump
 from ralph.core.errors import StateError, StorageError
+from ralph.core.values import value
 from ralph.store.files import read_limited, remove, to_bytes, to_text, write_atomic
 
 _KEY_BYTES = 32
@@ -92,7 +92,7 @@ def _key_path() -> Path:
 _TRUST_LIMIT = 16 * 1024 * 1024
 
 
-@dataclass(frozen=True)
+@value
 class Item:
     """Something that Ralph reads and that can start a program, or selects one."""
 
@@ -109,7 +109,7 @@ class Item:
         return hashlib.sha256(to_bytes(self.value or self.text)).hexdigest()
 
 
-@dataclass(frozen=True)
+@value
 class Agreed:
     """What the user agreed to."""
 

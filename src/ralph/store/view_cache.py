@@ -9,13 +9,13 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ralph import __version__
 from ralph.core.codec import dump, from_plain, json_object, to_plain
 from ralph.core.errors import RalphError
+from ralph.core.values import value
 from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
 from ralph.store.journal_reader import Position
 from ralph.store.user_state import ensure_state_directory, find_key, state_directory
@@ -26,7 +26,7 @@ _LARGEST = 32 * 1024 * 1024
 _LATEST = "latest.json"
 
 
-@dataclass(frozen=True)
+@value
 class ViewSnapshot:
     """The facts of a view after a line of the journal."""
 

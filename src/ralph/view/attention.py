@@ -4,7 +4,7 @@ Everything here is a rule over the facts of the journal, the time, and whether a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 
 from ralph.core.checks import CheckStatus
@@ -14,6 +14,7 @@ from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.limits import Limits, describe_cost, option_to_go_on, ways_to_go_on
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import ASKED_FOR, SignalType
+from ralph.core.values import value
 from ralph.documents.hats.definition import show_role
 from ralph.view.fold import usage_of
 from ralph.view.graph import draw_graph
@@ -43,7 +44,7 @@ _ASKING = {
 }
 
 
-@dataclass(frozen=True)
+@value
 class Present:
     """What the journal does not say: the time, and what is beside the journal."""
 

@@ -4,13 +4,14 @@
 is at work: state, attention, headline and needs. Long lists keep their newest items; sums always cover the whole run.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ralph.core.checks import Attribution, CheckStatus, Counts, Finding
 from ralph.core.events import Landed, MergeResult, RunEnded, TaskState
 from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.signals import Question, SignalType
 from ralph.core.turns import TurnEnd
+from ralph.core.values import value
 from ralph.view.rows import GROUPS, Need, NeedKind, RunRow, Tier
 
 __all__ = ["GROUPS", "Need", "NeedKind", "RunRow", "RunView", "Tier"]
@@ -23,7 +24,7 @@ MAX_NOTICES, MAX_HISTORY, MAX_POINTS = 50, 200, 500
 OUTPUT_CHARS, TEXT_CHARS = 4000, 500
 
 
-@dataclass(frozen=True)
+@value
 class RunFacts:
     """How a run was started."""
 
@@ -45,7 +46,7 @@ class RunFacts:
     """The titles of its checks."""
 
 
-@dataclass(frozen=True)
+@value
 class Activity:
     """What the agent of a running turn reported so far."""
 
@@ -59,7 +60,7 @@ class Activity:
     usage: Usage = field(default_factory=Usage)
 
 
-@dataclass(frozen=True)
+@value
 class TurnView:
     """One turn."""
 
@@ -95,7 +96,7 @@ class TurnView:
     """What the agent reported so far; only while the turn runs."""
 
 
-@dataclass(frozen=True)
+@value
 class CheckPoint:
     """One result of a check."""
 
@@ -111,7 +112,7 @@ class CheckPoint:
     """How many tests failed, as far as the output names them."""
 
 
-@dataclass(frozen=True)
+@value
 class CheckView:
     """A check: its latest result, what the work did to it, and its history."""
 
@@ -144,7 +145,7 @@ class CheckView:
     history: tuple[CheckPoint, ...] = ()
 
 
-@dataclass(frozen=True)
+@value
 class FindingView:
     """Something that a guard found."""
 
@@ -156,7 +157,7 @@ class FindingView:
     """Whether the latest verdict on the same work still has it."""
 
 
-@dataclass(frozen=True)
+@value
 class ReceiptView:
     """A turn that received a signal, and what it made of it."""
 
@@ -169,7 +170,7 @@ class ReceiptView:
     note: str = ""
 
 
-@dataclass(frozen=True)
+@value
 class SignalView:
     """A signal of the user and its effect."""
 
@@ -193,7 +194,7 @@ class SignalView:
     receipts: tuple[ReceiptView, ...] = ()
 
 
-@dataclass(frozen=True)
+@value
 class CommentView:
     """A comment of the user on lines of the diff: who received it, and which turn changed these lines."""
 
@@ -221,7 +222,7 @@ class CommentView:
     """The first such turn that changed the file; 0 if none did."""
 
 
-@dataclass(frozen=True)
+@value
 class QuestionView:
     """A question of an agent, with its answer if there is one."""
 
@@ -229,7 +230,7 @@ class QuestionView:
     at: float
 
 
-@dataclass(frozen=True)
+@value
 class TaskView:
     """A task of a session."""
 
@@ -247,7 +248,7 @@ class TaskView:
     """The turn that works on it now; 0 if none does."""
 
 
-@dataclass(frozen=True)
+@value
 class MergeView:
     """A merge into the branch of the run."""
 
@@ -263,7 +264,7 @@ class MergeView:
     notice: str = ""
 
 
-@dataclass(frozen=True)
+@value
 class CommitView:
     """A commit that the engine made."""
 
@@ -272,7 +273,7 @@ class CommitView:
     at: float
 
 
-@dataclass(frozen=True)
+@value
 class ReportView:
     """A completion report. A run has one for every time that it ended."""
 
@@ -284,7 +285,7 @@ class ReportView:
     at: float
 
 
-@dataclass(frozen=True)
+@value
 class NoticeView:
     """A notice for the user."""
 
@@ -293,7 +294,7 @@ class NoticeView:
     text: str
 
 
-@dataclass(frozen=True)
+@value
 class Sums:
     """What turns used together."""
 
@@ -307,7 +308,7 @@ class Sums:
     unpriced_turns: int = 0
 
 
-@dataclass(frozen=True)
+@value
 class CostGroup:
     """What the turns of one role, agent or model used."""
 
@@ -315,7 +316,7 @@ class CostGroup:
     sums: Sums
 
 
-@dataclass(frozen=True)
+@value
 class CostPoint:
     """What the run had used in all when a turn ended."""
 
@@ -325,7 +326,7 @@ class CostPoint:
     tokens: int
 
 
-@dataclass(frozen=True)
+@value
 class CostView:
     """Money and tokens of a run."""
 
@@ -338,7 +339,7 @@ class CostView:
     stride: int = 1
 
 
-@dataclass(frozen=True)
+@value
 class LimitView:
     """An allowance of the run, and how much of it is used."""
 
@@ -350,7 +351,7 @@ class LimitView:
     """From 0 to 1, or more if it is exceeded."""
 
 
-@dataclass(frozen=True)
+@value
 class GraphNode:
     """A task or a hat in the graph of a run."""
 
@@ -365,7 +366,7 @@ class GraphNode:
     """How many turns there were for it."""
 
 
-@dataclass(frozen=True)
+@value
 class GraphEdge:
     """A dependency between tasks, or a topic that goes from one hat to another."""
 
@@ -374,7 +375,7 @@ class GraphEdge:
     label: str = ""
 
 
-@dataclass(frozen=True)
+@value
 class RunGraph:
     """The tasks of a session, or the hats of a run, with their places."""
 
@@ -384,7 +385,7 @@ class RunGraph:
     edges: tuple[GraphEdge, ...] = ()
 
 
-@dataclass(frozen=True)
+@value
 class ChecksRun:
     """Checks that run now."""
 
@@ -393,7 +394,7 @@ class ChecksRun:
     since: float
 
 
-@dataclass(frozen=True)
+@value
 class RunView:
     """Everything that an interface shows of a run."""
 

@@ -4,11 +4,11 @@ Apart from the rest of the view, because `ralph status` with a thousand runs dec
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any
 
 from ralph.core.limits import Spent
+from ralph.core.values import value
 
 FORM = "4"
 """Changes with what a view or a row contains. Cached ones of another form are not used."""
@@ -58,7 +58,7 @@ class NeedKind(StrEnum):
     """The run stopped before it was done."""
 
 
-@dataclass(frozen=True)
+@value
 class Need:
     """Something that the user has to decide or do, with the exact text and the command for it."""
 
@@ -76,7 +76,7 @@ class Need:
     branch: str = ""
 
 
-@dataclass(frozen=True)
+@value
 class RunRow:
     """A run in a list: what the inbox and `ralph status` show of it."""
 

@@ -7,9 +7,10 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ralph.core.errors import UsageError
+from ralph.core.values import value
 from ralph.documents.agent.events import topic_matches
 
 COORDINATOR = "ralph"
@@ -23,7 +24,7 @@ def show_role(role: str) -> str:
     return "coordinator" if role == COORDINATOR else role
 
 
-@dataclass(frozen=True)
+@value
 class Hat:
     """One hat: the events that it receives, its instructions, and the events that it may publish."""
 
@@ -51,7 +52,7 @@ class Hat:
     """The seconds that it waits for a wave; 0 for no limit."""
 
 
-@dataclass(frozen=True)
+@value
 class Topic:
     """The description of a topic, and the rules for its events."""
 
@@ -68,7 +69,7 @@ class Topic:
     """Whether it counts only if the checks fail: a test for what is missing must fail first."""
 
 
-@dataclass(frozen=True)
+@value
 class MemoryUse:
     """Which memories prompts contain."""
 
@@ -81,7 +82,7 @@ class MemoryUse:
     """Days; 0 for all."""
 
 
-@dataclass(frozen=True)
+@value
 class HatsSettings:
     """The hats of a run, and the rules of its events."""
 
@@ -180,7 +181,7 @@ _TODO = "correct the path (it is relative to the project), or leave the file out
 _STRIP = "`'\"()[]<>,;:!?@"
 
 
-@dataclass(frozen=True)
+@value
 class WorkSource:
     """The source that describes the work of a run."""
 

@@ -1,0 +1,50 @@
+"""Frozen values behave like frozen dataclasses."""
+
+import dataclasses
+import pickle
+from dataclasses import field
+
+import pytest
+
+from ralph.core.limits import Usage
+from ralph.core.values import value
+
+
+@value
+class _Point:
+    """A value with every kind of field that `value` knows."""
+
+    x: int
+    y: int = 2
+    names: list[str] = field(default_factory=list)
+
+
+@value
+class _NamedPoint(_Point):
+    name: str = "here"
+
+
+def test_a_value_is_a_frozen_dataclass() -> None:
+    point = _Point(1)
+    assert (point.x, point.y, point.names) == (1, 2, []) and point.names is not _Point(1).names
+    assert dataclasses.asdict(point) == {"x": 1, "y": 2, "names": []} and _Point.__match_args__ == ("x", "y", "names")
+    assert repr(_NamedPoint(1, y=3)) == "_NamedPoint(x=1, y=3, names=[], name='here')"
+    assert _Point(1) == point != _NamedPoint(1) and point != (1, 2, [])
+    assert hash(Usage(1, 2)) == hash(Usage(1, 2)) != hash(Usage(2, 1)) and pickle.loads(pickle.dumps(point)) == point
+    with pytest.raises(dataclasses.FrozenInstanceError, match="'x'"):
+        point.x = 2  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError, match="'x'"):
+        del point.x
+
+
+def test_fields_that_need_a_whole_dataclass_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"_Late needs dataclasses\.dataclass: at is a special field"):
+
+        @value
+        class _Late:
+            at: float = field(default=0.0, kw_only=True)
+
+
+def test_missing_and_unknown_arguments_are_named() -> None:
+    with pytest.raises(TypeError, match=r"_Point\.__init__\(\) missing 1 required positional argument: 'x'"):
+        _Point()  # type: ignore[call-arg]
