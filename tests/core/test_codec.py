@@ -20,7 +20,7 @@ from ralph.core.turns import AgentEvent
 from ralph.documents.run_record import RunRecord
 from ralph.workflows.hats.state import HatsState, Wave, WaveWorker
 from ralph.workflows.loop.state import LoopState
-from ralph.workflows.merge_rules import Queue, Waiting
+from ralph.workflows.merge_rules import Queue, QueuedMerge
 from ralph.workflows.session.state import Flow, TaskFlow
 
 
@@ -154,7 +154,7 @@ def test_a_journal_of_an_earlier_version_is_read_under_its_former_names() -> Non
         (AgentEvent, {"kind": "received", "tool": "hook"}, {"kind": "received", "means": "hook"}),
         (MergeStarted, {"key": "merge-a-1-1", "workspace": "a/1"}, {"key": "merge-a-1-1", "worktree": "a/1"}),
         (
-            Waiting,
+            QueuedMerge,
             {"task": "a", "workspace": "a/1", "title": "Add"},
             {"task": "a", "worktree": "a/1", "title": "Add"},
         ),

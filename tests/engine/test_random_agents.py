@@ -393,7 +393,7 @@ async def driven(loop: Loop, world: World, checker: Verifier, chance: random.Ran
             play.does(world)  # type: ignore[arg-type]
             result = TurnResult(play.end, EPOCH, EPOCH + 1, answer=play.answer, change=Change(world.latest(), 1))
             event = TurnEnded(work.key, turns, "implementer", 1, result, is_iteration=True)
-        state = loop.next_state(state, event)
+        state = loop.apply_event(state, event)
 
 
 @pytest.mark.parametrize("seed", [0, *map(later, range(1, SEEDS))])

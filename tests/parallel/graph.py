@@ -16,7 +16,7 @@ from ralph.core.turns import TurnEnd, TurnRequest
 from ralph.documents.run_record import RunRecord
 from ralph.documents.session.tasks import natural_key
 from ralph.store import settings
-from ralph.workflows.merge_rules import Queue, queue_json, queue_path, read_queue
+from ralph.workflows.merge_rules import Queue, queue_path, read_queue, render_queue
 
 MAX_ATTEMPTS = 3
 
@@ -94,7 +94,7 @@ class Graph:
         if after == state:
             return Transition(state)
         tasks = json.dumps(to_plain(replace(after, queue=Queue()))) + "\n"
-        return Transition(after, {self.path: tasks, self.queue_path: queue_json(after.queue)})
+        return Transition(after, {self.path: tasks, self.queue_path: render_queue(after.queue)})
 
 
 def _again(state: State, name: str) -> State:

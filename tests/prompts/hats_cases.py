@@ -19,7 +19,7 @@ from ralph.store.presets import list_shipped, read_shipped
 from ralph.store.settings import load_prompt
 from ralph.workflows.hats.rules import Hats
 from ralph.workflows.hats.state import MEMORIES, TASKS, HatGuidance, HatsState, QueuedEvent, TurnChange
-from ralph.workflows.hats.waves import form_wave, wave_work
+from ralph.workflows.hats.waves import form_wave, list_wave_work
 from ralph.workflows.merge_rules import Queue
 
 RUN = "261116-093000-k3x9"
@@ -156,7 +156,7 @@ def _waves() -> Iterator[Case]:
     waiting = replace(state("tasks.ready", "", "planner", texts=texts), queue=asked, snapshot="1f" * 20)
     wave = form_wave(workflow, waiting, NOW)
     assert wave
-    worker = wave_work(workflow, wave, NOW)[0]
+    worker = list_wave_work(workflow, wave, NOW)[0]
     assert isinstance(worker, TurnRequest)
     yield case("builder-in-wave", worker, settings)
     queue = tuple(

@@ -19,7 +19,7 @@ from ralph.documents.hats.reading import PresetFiles, find_faults, merge_layers,
 from ralph.documents.hats.reading import build_settings as run_settings
 from ralph.store.presets import list_shipped, read_shipped
 from ralph.workflows.hats.preset_checks import check_preset
-from ralph.workflows.hats.preset_completion import SearchTurn, by_defaults, shortest
+from ralph.workflows.hats.preset_completion import SearchTurn, find_default_cycle, find_shortest_route
 from ralph.workflows.hats.preset_model import Model, PresetFinding
 from ralph.workflows.hats.rules import Hats
 
@@ -85,7 +85,7 @@ class TestAgainstTheRules:
         done = 0
         for text in (*WHOLE.values(), *(path.read_text() for path in BROKEN), *map(any_preset, range(40))):
             model, _ = model_of(text)
-            route = shortest(model).route if model.settings.hats else ()
+            route = find_shortest_route(model).route if model.settings.hats else ()
             if route:
                 world = played(model, replaying(model, route), len(route))
                 assert world.state.outcome is Outcome.SUCCESS, text
@@ -104,7 +104,7 @@ class TestAgainstTheRules:
 
     def undone(self, text: str, times: int, most: int) -> bool:
         model, _ = model_of(text)
-        found = shortest(model)
+        found = find_shortest_route(model)
         for seed in range(times):
             world = played(model, faithful(model, random.Random(f"{text} {seed}")), most)
             if world.state.outcome is Outcome.SUCCESS:
@@ -125,14 +125,14 @@ class TestAgainstTheRules:
             errors = [
                 one for one in check_preset(model.preset, model.settings, Limits()) if one.severity is Severity.ERROR
             ]
-            found = shortest(model)
+            found = find_shortest_route(model)
             assert found.route or found.open or errors, text
 
     def test_silence_goes_round_as_predicted(self) -> None:
         rounds = 0
         for text in map(any_preset, range(100)):
             model, _ = model_of(text)
-            if circle := by_defaults(model):
+            if circle := find_default_cycle(model):
                 world = played(model, lambda world, hat: Turned(files=1), 12)
                 limited = {hat.id for hat in model.settings.hats if hat.max_activations}
                 if not limited & {who for who, _ in world.turns}:

@@ -6,7 +6,7 @@ import pytest
 from playing_hats import CODE_ASSIST, hat
 
 from ralph.documents.hats.definition import COORDINATOR, USER, HatsSettings
-from ralph.workflows.hats.events import Gate, gate_reasons, task_id, update_gates
+from ralph.workflows.hats.events import Gate, find_gate_blockers, find_task_id, update_gates
 
 
 def gates_after(*words: str, settings: HatsSettings = CODE_ASSIST) -> dict[str, Gate]:
@@ -21,7 +21,7 @@ def gates_after(*words: str, settings: HatsSettings = CODE_ASSIST) -> dict[str, 
 
 
 def reasons(*words: str, given_up: tuple[str, ...] = (), settings: HatsSettings = CODE_ASSIST) -> list[str]:
-    return gate_reasons(settings, gates_after(*words, settings=settings), given_up)
+    return find_gate_blockers(settings, gates_after(*words, settings=settings), given_up)
 
 
 @pytest.mark.parametrize(
@@ -103,4 +103,4 @@ def test_a_pattern_owns_a_topic_only_if_no_hat_names_it() -> None:
     ],
 )
 def test_the_task_of_a_payload(payload: str, task: str) -> None:
-    assert task_id(payload) == task
+    assert find_task_id(payload) == task

@@ -14,8 +14,8 @@ from ralph.core.outcomes import Outcome
 from ralph.core.prompt import measure_parts
 from ralph.core.turns import TurnEnd
 from ralph.documents.hats.definition import COORDINATOR, HatsSettings, MemoryUse, Topic
-from ralph.workflows.hats.events import gate_reasons, read_events
-from ralph.workflows.hats.routing import hat_for
+from ralph.workflows.hats.events import find_gate_blockers, read_events
+from ralph.workflows.hats.routing import find_hat
 from ralph.workflows.hats.state import MEMORIES, TASKS, QueuedEvent, TurnChange
 
 PASSING = {
@@ -31,7 +31,7 @@ def dutiful(world: Stage, hat: str) -> Turned:
 
 
 def passed(world: Stage, topic: str) -> bool:
-    return not gate_reasons(replace(world.rules.settings, required=(topic,)), world.state.gates, ())
+    return not find_gate_blockers(replace(world.rules.settings, required=(topic,)), world.state.gates, ())
 
 
 def mute(world: Stage, hat: str) -> Turned:
@@ -57,11 +57,11 @@ class TestRouting:
             hat("pattern", "build.*", ""),
             hat("exact", "build.done", ""),
         )
-        assert hat_for(HatsSettings(hats), QueuedEvent(1, topic)) == taker
+        assert find_hat(HatsSettings(hats), QueuedEvent(1, topic)) == taker
 
     def test_event_without_a_receiver_goes_to_the_coordinator(self) -> None:
-        assert hat_for(CODE_ASSIST, QueuedEvent(1, "build.blocked")) == COORDINATOR
-        assert hat_for(CODE_ASSIST, QueuedEvent(1, "build.blocked", target="critic")) == "critic"
+        assert find_hat(CODE_ASSIST, QueuedEvent(1, "build.blocked")) == COORDINATOR
+        assert find_hat(CODE_ASSIST, QueuedEvent(1, "build.blocked", target="critic")) == "critic"
 
     def test_one_hat_a_turn_and_the_oldest_event_first(self) -> None:
         def agent(world: Stage, hat: str) -> Turned:
@@ -180,7 +180,7 @@ class TestCompletion:
         assert [hat for hat, _ in world.turns][-1] != "critic" and world.state.guidance
         assert (
             "the message from the user to critic is not acknowledged"
-            in world.rules.completion_blockers(world.state)[-1]
+            in world.rules.find_completion_blockers(world.state)[-1]
         )
         world.play(acknowledges, 3)
         assert world.turns[-1][0] == "critic" and not world.state.guidance

@@ -30,7 +30,16 @@ from ralph.verify.measures import read_failure_set
 from ralph.workflows.loop import HOME
 from ralph.workflows.loop.prompt import NAMES
 from ralph.workflows.loop.rules import Loop
-from ralph.workflows.loop.state import PROFILES, LoopParameters, LoopState, OnStuck, Phase, TaskType, guess, too_few
+from ralph.workflows.loop.state import (
+    PROFILES,
+    LoopParameters,
+    LoopState,
+    OnStuck,
+    Phase,
+    TaskType,
+    guess,
+    warn_if_too_few,
+)
 
 # Written out: a test that imports what it checks cannot fail.
 REMEMBERED = 10
@@ -156,8 +165,13 @@ class TestKinds:
         assert all(PROFILES[kind].window == 5 for kind in (TaskType.COVERAGE, TaskType.GREENFIELD, TaskType.GENERAL))
 
     def test_limit_below_the_usual_one_is_reported(self) -> None:
-        assert "5 to 20" in too_few(TaskType.COVERAGE, 4)
-        assert too_few(TaskType.COVERAGE, 5) == too_few(TaskType.COVERAGE, None) == too_few(TaskType.GENERAL, 1) == ""
+        assert "5 to 20" in warn_if_too_few(TaskType.COVERAGE, 4)
+        assert (
+            warn_if_too_few(TaskType.COVERAGE, 5)
+            == warn_if_too_few(TaskType.COVERAGE, None)
+            == warn_if_too_few(TaskType.GENERAL, 1)
+            == ""
+        )
 
 
 class TestLessons:

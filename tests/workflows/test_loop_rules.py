@@ -28,9 +28,9 @@ from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import Change, TurnEnd, TurnRequest, TurnResult
 from ralph.workflows.loop import HOME
 from ralph.workflows.loop.prompt import NAMES
-from ralph.workflows.loop.report import duration, failure_text
+from ralph.workflows.loop.report import format_duration, render_failures
 from ralph.workflows.loop.rules import Loop
-from ralph.workflows.loop.state import Iteration, LoopParameters, LoopState, Phase, read_state, state_json
+from ralph.workflows.loop.state import Iteration, LoopParameters, LoopState, Phase, read_state, render_state
 
 # Written out: a test that imports what it checks cannot fail.
 REMEMBERED = 10
@@ -95,7 +95,7 @@ EVENTS: dict[str, Event] = {
     "no checks": checks(EMPTY),
     **{f"signal {kind}": SignalAccepted(Signal("a.yaml", kind)) for kind in SignalType},
     "an edit of a report": DocumentEdited(f"{HOME}/completion-x.md", "notes"),
-    "an edit of the state": DocumentEdited(LOOP.state_path, state_json(LoopState("do it well"), SETTINGS)),
+    "an edit of the state": DocumentEdited(LOOP.state_path, render_state(LoopState("do it well"), SETTINGS)),
     "a broken edit": DocumentEdited(LOOP.state_path, "{"),
     **{f"end {outcome}": ended(outcome) for outcome in Outcome},
 }
@@ -259,7 +259,7 @@ class TestLoading:
 
     @pytest.mark.parametrize("name", ["baseline", "first act", "act", "verify", "verify after a failed turn", "failed"])
     def test_state_after_a_crash_continues_as_it_was(self, name: str) -> None:
-        text = state_json(STATES[name], SETTINGS)
+        text = render_state(STATES[name], SETTINGS)
         assert LOOP.load({LOOP.state_path: text}) == STATES[name]
 
     @pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome.resumable])
@@ -282,12 +282,12 @@ class TestLoading:
         self, outcome: Outcome, iterations: tuple[Iteration, ...], is_ended: bool
     ) -> None:
         claim = LoopState("fix it", Phase.DONE, 2, iterations, outcome=outcome, reason="trust me", ended=is_ended)
-        after = LOOP.load({LOOP.state_path: state_json(claim, SETTINGS)})
+        after = LOOP.load({LOOP.state_path: render_state(claim, SETTINGS)})
         decision = LOOP.decide(after, NOW)
         assert isinstance(decision, Do) and isinstance(decision.work[0], RunChecks)
 
     def test_keys_of_others_are_kept(self) -> None:
-        text = json.dumps({**json.loads(state_json(STATES["act"], SETTINGS)), "mine": {"a": [1]}, "zzz": None})
+        text = json.dumps({**json.loads(render_state(STATES["act"], SETTINGS)), "mine": {"a": [1]}, "zzz": None})
         after = LOOP.load({LOOP.state_path: text})
         written = json.loads(LOOP.accept(after, checks(FAILED), NOW).documents[LOOP.state_path])
         assert (written["mine"], written["zzz"]) == ({"a": [1]}, None)
@@ -314,14 +314,14 @@ class TestLoading:
         assert "state.json" in caught.value.where
 
     def test_the_document_reads_well(self) -> None:
-        text = state_json(STATES["act"], SETTINGS)
+        text = render_state(STATES["act"], SETTINGS)
         assert len(text.splitlines()) >= 10
         assert max(len(line) for line in text.splitlines()) < 300
 
 
 class TestEdits:
     def edit(self, state: LoopState, **values: Any) -> LoopState:
-        text = json.dumps({**json.loads(state_json(state, SETTINGS)), **values})
+        text = json.dumps({**json.loads(render_state(state, SETTINGS)), **values})
         return LOOP.accept(state, DocumentEdited(LOOP.state_path, text), NOW).state
 
     def test_the_task_and_the_notes_are_a_persons_to_change(self) -> None:
@@ -372,7 +372,7 @@ class TestThePrompt:
     @given(st.integers(1, 8), st.integers(0, 20_000))
     def test_the_quoted_failure_is_bounded_however_many_checks_fail(self, number: int, size: int) -> None:
         results = tuple(CheckResult("make", CheckStatus.FAILED, 0.1, 1, "", "x" * size) for _ in range(number))
-        assert len(failure_text(Verdict(results))) <= QUOTED + 400 * number
+        assert len(render_failures(Verdict(results))) <= QUOTED + 400 * number
 
 
 class TestTheReport:
@@ -399,7 +399,7 @@ class TestTheReport:
         ("seconds", "said"), [(0.0, "0.0 s"), (59.94, "59.9 s"), (61.0, "1 min 1 s"), (3661.0, "1 h 1 min")]
     )
     def test_spans_of_time_are_said_as_people_do(self, seconds: float, said: str) -> None:
-        assert duration(seconds) == said
+        assert format_duration(seconds) == said
 
     def test_money_is_said_honestly(self) -> None:
         assert describe_cost(Spent(turns=2, cost=0.5)) == "$0.5000"

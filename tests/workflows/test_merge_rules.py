@@ -13,7 +13,7 @@ from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
 from ralph.core.errors import StateError
 from ralph.core.events import ChecksEnded, Merge, MergeEnded, MergeResult, TurnEnded, Work
 from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
-from ralph.workflows.merge_rules import RESOLVER, LeftQueue, Queue, queue_json, read_queue
+from ralph.workflows.merge_rules import RESOLVER, Queue, SettledMerge, read_queue, render_queue
 
 CHECKS = (Check("make test"),)
 TEMPLATE = (resources.files("ralph.prompts") / "resolver.md").read_text()
@@ -31,7 +31,7 @@ def asked(queue: Queue) -> dict[str, Work]:
     return {work.key: work for work in queue.list_work(lambda _: CHECKS, TEMPLATE)}
 
 
-def merged(queue: Queue, task: str, end: MergeResult, **more: object) -> tuple[Queue, LeftQueue | None]:
+def merged(queue: Queue, task: str, end: MergeResult, **more: object) -> tuple[Queue, SettledMerge | None]:
     """What comes of the merge of a task that the queue asks for."""
     work = next(one for one in asked(queue).values() if isinstance(one, Merge) and one.worktree == f"{task}/1")
     branch = f"ralph/run/{task}/1"
@@ -162,7 +162,7 @@ def test_the_queue_survives_its_document() -> None:
     name = "src/\udcff \n\"'.py"
     failed = CheckResult("t", CheckStatus.FAILED, 1.0, 1, "exit code 1", f"E {'x' * 97}\n" * 100, command="make")
     queue, _ = merged(queue_of("a", "b"), "a", RED, files=(name,), verdict=Verdict((failed,)), others_merged=True)
-    text = queue_json(queue)
+    text = render_queue(queue)
     text.encode()
     back = read_queue(text, "queue.json")
     assert back == queue
@@ -196,13 +196,13 @@ def test_every_task_is_settled_exactly_once_whatever_the_merges_say(tasks: int, 
     coming, queue, branch = [f"t{number}" for number in range(tasks)], Queue(), Branch()
     every = Counter(coming)
     under_way: dict[str, Work] = {}
-    settled: list[LeftQueue] = []
+    settled: list[SettledMerge] = []
     turns: Counter[str] = Counter()
     while coming or queue.waiting:
         if coming and (chance.random() < 0.3 or not queue.waiting):
             task = coming.pop(0)
             queue = queue.add(task, f"{task}/1", task)
-        for key, work in asked(read_queue(queue_json(queue), "")).items():
+        for key, work in asked(read_queue(render_queue(queue), "")).items():
             if key not in under_way and isinstance(work, TurnRequest):
                 turns[work.task] += 1
                 branch.taken_in[work.worktree] = branch.merges

@@ -37,8 +37,8 @@ from ralph.store.settings import load_config
 from ralph.verify.criterion import compile_criterion, compile_named_commands
 from ralph.verify.verifier import hash_inputs
 from ralph.workflows.merge_rules import queue_path, read_queue
-from ralph.workflows.session.iterations import new_feedback
-from ralph.workflows.session.planning import UPDATE, next_step
+from ralph.workflows.session.iterations import find_new_feedback
+from ralph.workflows.session.planning import UPDATE, find_next_step
 from ralph.workflows.session.rules import Session
 from ralph.workflows.session.state import Roles, SessionState, read_flow
 from ralph.workspace.turn_files import COPY_LIMIT
@@ -229,8 +229,8 @@ class UserSession:
     def has_feedback(self) -> bool:
         """Whether the user gave feedback that no planner has received yet."""
         if self.is_classic:
-            return next_step(self.state()).startswith(UPDATE)
-        return bool(new_feedback(session_workflow(self.record, self.project.root), self.state()))
+            return find_next_step(self.state()).startswith(UPDATE)
+        return bool(find_new_feedback(session_workflow(self.record, self.project.root), self.state()))
 
     def repaired_texts(self) -> dict[str, str]:
         """The documents of a session; those of others are read as a repair would put them right."""

@@ -40,7 +40,7 @@ from ralph.store.runs import Project, RunDir
 from ralph.verify.changed_files import is_judge_file
 from ralph.verify.verifier import compile_glob
 from ralph.verify.work import find_left_changes
-from ralph.workflows.loop.state import Phase, TaskType, too_few
+from ralph.workflows.loop.state import Phase, TaskType, warn_if_too_few
 from ralph.workspace.merger import current_branch
 
 _WORD_OF_PATH = re.compile(r"[\w./-]+")
@@ -226,7 +226,7 @@ def start_notices(project: Project, config: Config, record: RunRecord) -> Iterat
         refuse_rejected_tree(project, record)
         yield "snapshots are off: changes cannot be undone or compared with the state before the run"
     limits, loop = record.limits, record.loop
-    if record.workflow == "loop" and (note := too_few(TaskType(loop.type), limits.iterations)):
+    if record.workflow == "loop" and (note := warn_if_too_few(TaskType(loop.type), limits.iterations)):
         yield note
     if project.work_dir.resolve() != Path.cwd() or project.directory != ".":
         yield f"agent and checks work in {project.work_dir}; Ralph's state is in {project.root / '.ralph'}"

@@ -17,7 +17,7 @@ from ralph.store.files import refuse_unwritable, write_text
 from ralph.store.presets import BUILTIN, LoadedPreset, NamedPreset, find_preset
 from ralph.store.presets import presets as find_presets
 from ralph.workflows.hats.drawing import build_graph, render_mermaid, render_text
-from ralph.workflows.hats.preset_completion import Search, shortest
+from ralph.workflows.hats.preset_completion import Search, find_shortest_route
 from ralph.workflows.hats.preset_model import Model
 
 _FORMATS = {".mmd": "mermaid", ".mermaid": "mermaid", ".txt": "text"}
@@ -68,7 +68,7 @@ def check(preset: str | None, given: tuple[str, ...], strict: bool, as_json: boo
     errors; `ralph run` refuses them too.
     """
     loaded, model, found = examine_preset(open_project(), preset, given)
-    ahead = shortest(model) if model.settings.hats else Search()
+    ahead = find_shortest_route(model) if model.settings.hats else Search()
     bad = any(strict or one.finding.severity is Severity.ERROR for one in found)
     if as_json:
         print_json(

@@ -44,7 +44,7 @@ from ralph.core.text import count
 from ralph.documents.session.tasks import natural_key
 from ralph.store.files import read_limited
 from ralph.store.runs import Project, RunDir
-from ralph.workflows.loop.report import duration
+from ralph.workflows.loop.report import format_duration
 
 
 @click.group("session")
@@ -151,7 +151,7 @@ def show(session: str | None, as_json: bool) -> int:
 def _money(spent: Spent) -> str:
     if not spent.turns:
         return ""
-    return f"{count(spent.turns, 'turn')}, {duration(spent.active_seconds)} active, cost {describe_cost(spent)}"
+    return f"{count(spent.turns, 'turn')}, {format_duration(spent.active_seconds)} active, cost {describe_cost(spent)}"
 
 
 @session.command("resume")

@@ -16,7 +16,7 @@ from ralph.core.prompt import PartSpec, Place, build_prompt, fill_parts
 from ralph.core.turns import TurnRequest
 
 RESOLVER = "resolver"
-_QUOTED = 6000
+_MAX_QUOTED_CHARS = 6000
 _MAX_OVERTAKEN = 2
 """After others were merged this number of times during a conflict, they wait until this work is merged."""
 _PARTS = {
@@ -48,7 +48,7 @@ _FILES = {
 
 
 @dataclass(frozen=True)
-class Waiting:
+class QueuedMerge:
     """The work of a task that waits to be merged."""
 
     task: str
@@ -69,7 +69,7 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class LeftQueue:
+class SettledMerge:
     """Work that left the queue: merged, or given up."""
 
     task: str
@@ -86,14 +86,14 @@ class LeftQueue:
 class Queue:
     """The work that waits to be merged, oldest first."""
 
-    waiting: tuple[Waiting, ...] = ()
+    waiting: tuple[QueuedMerge, ...] = ()
     max_failed_resolutions: int = field(default=2, metadata=former_name("most_resolves"))
     """Work is given up after this number of resolver turns that did not resolve its conflict. Turns during which other work
     was merged do not count."""
 
     def add(self, task: str, worktree: str, title: str, text: str = "") -> "Queue":
         """The queue with one more at its end."""
-        return replace(self, waiting=(*self.waiting, Waiting(task=task, worktree=worktree, title=title, text=text)))
+        return replace(self, waiting=(*self.waiting, QueuedMerge(task=task, worktree=worktree, title=title, text=text)))
 
     def list_work(self, checks: Callable[[str], tuple[Check, ...]], template: str) -> tuple[Work, ...]:
         """The merges in their order, and the turns of resolvers, whose prompt is `template`.
@@ -105,35 +105,35 @@ class Queue:
         is_held = False
         for one in self.waiting:
             if one.resolving:
-                work_items.append(_resolver(one, checks(one.task), template))
+                work_items.append(_request_resolver(one, checks(one.task), template))
             elif not is_held:
                 work_items.append(Merge(str(_merge_key(one)), one.worktree, one.title, checks(one.task)))
             is_held = is_held or one.overtaken >= _MAX_OVERTAKEN
         return tuple(work_items)
 
-    def accept(self, event: Event) -> tuple["Queue", LeftQueue | None]:
+    def accept(self, event: Event) -> tuple["Queue", SettledMerge | None]:
         """The queue after an event, and the work that left it."""
         match event:
             case MergeEnded(key=key) if one := self._find(key, _merge_key):
                 failures = one.failures + (one.resolves > 0 and not event.others_merged)
                 if event.is_merged or failures >= self.max_failed_resolutions:
-                    return self._without(one), LeftQueue(one.task, one.worktree, event)
+                    return self._without(one), SettledMerge(one.task, one.worktree, event)
                 overtaken = one.overtaken + (one.resolves > 0 and event.others_merged)
                 tried = replace(one, failures=failures, overtaken=overtaken, resolves=one.resolves + 1)
-                return self._with(one, replace(tried, resolving=True, last=_brief(event))), None
+                return self._with(one, replace(tried, resolving=True, last=_shorten_merge(event))), None
             case TurnEnded(key=key) if one := self._find(key, _resolver_key):
                 return self._with(one, replace(one, resolving=False)), None
             case _:
                 return self, None
 
-    def _find(self, text: str, key_of: Callable[[Waiting], WorkKey]) -> Waiting | None:
+    def _find(self, text: str, key_of: Callable[[QueuedMerge], WorkKey]) -> QueuedMerge | None:
         key = WorkKey.parse(text)
         return next((one for one in self.waiting if key_of(one) == key), None)
 
-    def _without(self, gone: Waiting) -> "Queue":
+    def _without(self, gone: QueuedMerge) -> "Queue":
         return replace(self, waiting=tuple(one for one in self.waiting if one is not gone))
 
-    def _with(self, old: Waiting, new: Waiting) -> "Queue":
+    def _with(self, old: QueuedMerge, new: QueuedMerge) -> "Queue":
         return replace(self, waiting=tuple(new if one is old else one for one in self.waiting))
 
 
@@ -142,7 +142,7 @@ def queue_path(run: str) -> str:
     return f".ralph/runs/{run}/queue.json"
 
 
-def queue_json(queue: Queue) -> str:
+def render_queue(queue: Queue) -> str:
     """The document."""
     return to_json(queue)
 
@@ -152,15 +152,15 @@ def read_queue(text: str, path: str) -> Queue:
     return from_json(Queue, text, path)
 
 
-def _merge_key(one: Waiting) -> WorkKey:
+def _merge_key(one: QueuedMerge) -> WorkKey:
     return WorkKey(WorkKind.MERGE, worktree=one.worktree, attempt=one.resolves + 1)
 
 
-def _resolver_key(one: Waiting) -> WorkKey:
+def _resolver_key(one: QueuedMerge) -> WorkKey:
     return WorkKey(WorkKind.RESOLVE, worktree=one.worktree, attempt=one.resolves)
 
 
-def _resolver(one: Waiting, checks: tuple[Check, ...], template: str) -> TurnRequest:
+def _request_resolver(one: QueuedMerge, checks: tuple[Check, ...], template: str) -> TurnRequest:
     last = one.last or MergeEnded("", one.worktree, MergeResult.CONFLICT)
     files = "\n".join(f"- `{path}`" for path in last.files[:100])
     failed = [result for result in last.verdict.results if not result.passed] if last.verdict else []
@@ -182,15 +182,17 @@ def _resolver(one: Waiting, checks: tuple[Check, ...], template: str) -> TurnReq
 
 
 def _describe_failure(result: CheckResult) -> str:
-    output = excerpt_output(result.output, _QUOTED)[0]
+    output = excerpt_output(result.output, _MAX_QUOTED_CHARS)[0]
     return f"$ {result.command or result.title}\n({result.reason})\n{fence(output) if output else ''}".rstrip()
 
 
-def _brief(merged: MergeEnded) -> MergeEnded:
+def _shorten_merge(merged: MergeEnded) -> MergeEnded:
     """A merge as a document keeps it: without the output of checks that passed."""
     if merged.verdict is None:
         return merged
     failed = tuple(
-        replace(r, output=excerpt_output(r.output, _QUOTED)[0]) for r in merged.verdict.results if not r.passed
+        replace(r, output=excerpt_output(r.output, _MAX_QUOTED_CHARS)[0])
+        for r in merged.verdict.results
+        if not r.passed
     )
     return replace(merged, verdict=replace(merged.verdict, results=failed))

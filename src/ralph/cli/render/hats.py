@@ -11,7 +11,7 @@ from ralph.core.events import DocumentEdited, MergeEnded, RunEnded, TurnEnded, T
 from ralph.core.limits import describe_cost, ways_to_go_on
 from ralph.documents.agent.events import EventLine, parse_events
 from ralph.documents.hats.definition import show_role
-from ralph.workflows.loop.report import changes_text, duration, totals
+from ralph.workflows.loop.report import add_up_changes, describe_change, format_duration
 
 
 @dataclass
@@ -42,7 +42,7 @@ class HatsRenderer(SessionRenderer):
             case TurnEnded(result=result) as entry:
                 lines = turn_ended_lines(replace(entry, is_iteration=False))
                 if result.change and result.change.files:
-                    lines.append(f"  changed {changes_text(result.change)}")
+                    lines.append(f"  changed {describe_change(result.change)}")
                 return [*lines, *self._event_lines(record.at)]
             case MergeEnded():
                 return [*super().entry_lines(record), *self._event_lines(record.at)]
@@ -85,9 +85,9 @@ class HatsRenderer(SessionRenderer):
         """The banner at the end: what happened, where the evidence is, and what to type next."""
         run, spent = self.run, ended.spent
         lines = [DOUBLE, f"Ralph run {run}: {ended.outcome.upper()}", DOUBLE, "", ended.reason]
-        lines += [f"Turns: {spent.turns}, {duration(spent.active_seconds)} active, cost {describe_cost(spent)}"]
+        lines += [f"Turns: {spent.turns}, {format_duration(spent.active_seconds)} active, cost {describe_cost(spent)}"]
         lines += [
-            f"Changes: {changes_text(totals(ended))}",
+            f"Changes: {describe_change(add_up_changes(ended))}",
             f"Events: {self.locate(f'.ralph/{self.events.name}')}",
             f"Report: {self.locate(report)}",
         ]

@@ -50,7 +50,7 @@ from ralph.documents.hats.definition import show_role
 from ralph.documents.run_record import RunRecord
 from ralph.store.files import read_limited
 from ralph.store.runs import Project
-from ralph.workflows.loop.report import changes_text, describe_result, duration
+from ralph.workflows.loop.report import describe_change, describe_result, format_duration
 
 RULE, DOUBLE = "─" * 60, "═" * 60
 
@@ -144,7 +144,7 @@ class Renderer:
 
     def closing(self, ended: RunEnded, report: str) -> list[str]:
         """The banner at the end: what happened, where the evidence is, and what to type next."""
-        facts = [count(ended.spent.turns, "turn"), f"{duration(ended.spent.active_seconds)} active"]
+        facts = [count(ended.spent.turns, "turn"), f"{format_duration(ended.spent.active_seconds)} active"]
         facts.append(f"cost {describe_cost(ended.spent)}")
         outcome = ended.outcome.replace("-", " ")
         if ended.missing:
@@ -176,7 +176,7 @@ def turn_ended_lines(entry: TurnEnded) -> list[str]:
     ending = _ENDINGS.get(result.end, result.end)
     if result.end is TurnEnd.STEERED and result.is_own_end:
         ending = "ended before your message reached it," if entry.missed_messages else "paused"
-    facts = [f"turn {entry.turn} {ending} after {duration(result.seconds)}"]
+    facts = [f"turn {entry.turn} {ending} after {format_duration(result.seconds)}"]
     if result.usage.cost is not None:
         facts.append(f"${result.usage.cost:.4f}")
     if result.survivors:
@@ -202,7 +202,7 @@ def turn_ended_lines(entry: TurnEnded) -> list[str]:
         return lines
     more = f" and {change.files - len(change.names)} more" if change.files > len(change.names) else ""
     names = f" ({', '.join(change.names)}{more})" if change.names else ""
-    return [*lines, f"- Changes: {changes_text(change)}{names}"]
+    return [*lines, f"- Changes: {describe_change(change)}{names}"]
 
 
 def received_line(renderer: Renderer, entry: TurnStarted) -> str:
@@ -279,7 +279,9 @@ def check_line(result: CheckResult) -> str:
     reason = describe_result(result)
     if result.failures and result.failures.is_reported and result.failures.count:
         reason += f", {count(int(result.failures.count), 'failure')}"
-    return f"  {mark} {result.title}  {duration(result.seconds)}" + ("" if reason == "passed" else f" ({reason})")
+    return f"  {mark} {result.title}  {format_duration(result.seconds)}" + (
+        "" if reason == "passed" else f" ({reason})"
+    )
 
 
 def _history_changed(renderer: Renderer, entry: HistoryChanged) -> list[str]:

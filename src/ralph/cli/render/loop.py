@@ -11,7 +11,14 @@ from ralph.core.limits import Limits, describe_cost, option_to_go_on, ways_to_go
 from ralph.core.outcomes import Outcome
 from ralph.core.text import count
 from ralph.workflows.loop import HOME
-from ralph.workflows.loop.report import allow_command, duration, is_worth_restoring, list_lessons, name_best, totals
+from ralph.workflows.loop.report import (
+    add_up_changes,
+    allow_command,
+    format_duration,
+    is_worth_restoring,
+    list_lessons,
+    name_best,
+)
 from ralph.workflows.loop.rules import Loop, reopen
 from ralph.workflows.loop.state import LoopState, Phase
 
@@ -49,7 +56,7 @@ class LoopRenderer(Renderer):
         if isinstance(entry, RunStarted) and entry.resumed:
             self.state = reopen(before)
         elif isinstance(entry, Event) and not (isinstance(entry, TurnEnded) and entry.retry_at is not None):
-            self.state = self.loop.next_state(before, entry)
+            self.state = self.loop.apply_event(before, entry)
         match entry:
             case TurnStarted():
                 return self._turn_started(entry)
@@ -145,7 +152,7 @@ class LoopRenderer(Renderer):
             f"Task: {state.task}",
             f"Status: {limit or _headline(ended.outcome)} ({ended.reason})",
             f"Iterations completed: {spent.iterations}",
-            f"Duration: {duration(spent.active_seconds)} · turns {spent.turns} · cost {describe_cost(spent)}",
+            f"Duration: {format_duration(spent.active_seconds)} · turns {spent.turns} · cost {describe_cost(spent)}",
             *(("", "Last attempt:", last.action + unverified) if last else ()),
             *(("", f"Last failure ({judged}):", *_last_lines(state.failure)) if state.failure else ()),
             *(("", "Findings that prevent success:", *last.gaming) if last and state.blocking_rules else ()),
@@ -184,13 +191,13 @@ class LoopRenderer(Renderer):
         return f"ralph report {self.run}"
 
     def _complete(self, ended: RunEnded, report: str) -> list[str]:
-        state, spent, total = self.state, ended.spent, totals(ended)
+        state, spent, total = self.state, ended.spent, add_up_changes(ended)
         return [
             *(DOUBLE, "Ralph Loop: COMPLETE", DOUBLE, ""),
             f"Task: {state.task}",
             f"Status: {'SUCCESS' if ended.outcome is Outcome.SUCCESS else _headline(ended.outcome)} ({ended.reason})",
             f"Iterations: {spent.iterations}",
-            f"Duration: {duration(spent.active_seconds)}",
+            f"Duration: {format_duration(spent.active_seconds)}",
             *("", "Verification:", *state.verification.splitlines()[-12:], ""),
             "Summary:",
             f"- Files modified: {total.files}",

@@ -12,7 +12,7 @@ from ralph.documents.hats.definition import show_role
 from ralph.view.attention import waits_until
 from ralph.view.fold import fold, fold_event, usage_of
 from ralph.view.model import RunView
-from ralph.workflows.loop.report import duration
+from ralph.workflows.loop.report import format_duration
 
 _ACTIVITY_CHARS, _LEAST_ACTIVITY_CHARS = 60, 20
 
@@ -42,7 +42,7 @@ class StatusLine:
         before = [*_describe_iteration(facts), *_describe_tasks(facts)]
         if facts.sandbox.startswith(NOT_ISOLATED):
             before.insert(0, NOT_ISOLATED)
-        after = [duration(facts.spent.active_seconds + _measure_open(facts, now))]
+        after = [format_duration(facts.spent.active_seconds + _measure_open(facts, now))]
         if cost := _describe_cost(facts):
             after.insert(0, cost)
         room = width - len(" · ".join([*before, "", *after])) if width else _ACTIVITY_CHARS
@@ -54,12 +54,12 @@ class StatusLine:
         until = waits_until(facts, now + 1)
         running = facts.running_turns
         if until is not None:
-            text, clock = facts.turns[-1].retry_reason, f" ({duration(max(0.0, until - now))} to go)"
+            text, clock = facts.turns[-1].retry_reason, f" ({format_duration(max(0.0, until - now))} to go)"
         elif len(running) > 1:
             names = ", ".join(turn.task or show_role(turn.role) for turn in running)
             return _shorten(names, room - len(" running")) + " running"
         else:
-            text, clock = _name_activity(facts), f" ({duration(now - self._since)})"
+            text, clock = _name_activity(facts), f" ({format_duration(now - self._since)})"
             if running and running[0].activity and running[0].activity.text:
                 text = f"turn {running[0].number}: {running[0].activity.text[:80]}"
         return _shorten(text, min(room - len(clock), _ACTIVITY_CHARS)) + clock

@@ -17,7 +17,7 @@ from ralph.documents.agent.events import (
 from ralph.documents.hats.definition import HatsSettings
 
 EVENTS = "events.jsonl"
-MOST = 50
+MAX_EVENTS_OF_TURN = 50
 """The most events that are accepted from one turn."""
 _MAX_REPORTED_LINES = 5
 """Invalid lines that are reported one by one, the last included: if the file was cut off, that line says so."""
@@ -62,15 +62,16 @@ def read_turn_events(settings: HatsSettings, publisher: str, result: TurnResult)
 def read_events(settings: HatsSettings, publisher: str, file: str, text: str) -> TurnEvents:
     """The events that a hat, the coordinator or the user published, in their order."""
     new_events, refused = _read(file, text, settings.completion)
-    if len(new_events) > MOST:
+    if len(new_events) > MAX_EVENTS_OF_TURN:
+        ignored = len(new_events) - MAX_EVENTS_OF_TURN
         refused.append(
-            f"{len(new_events) - MOST} of {len(new_events)} events were ignored: a turn can publish at most {MOST}"
+            f"{ignored} of {len(new_events)} events were ignored: a turn can publish at most {MAX_EVENTS_OF_TURN}"
         )
     taken: list[NewEvent] = []
     completes = cancels = None
     acknowledged = False
     rules = settings.publishing(publisher)
-    for one in dict.fromkeys(new_events[:MOST]):
+    for one in dict.fromkeys(new_events[:MAX_EVENTS_OF_TURN]):
         if fault := find_event_fault(settings, rules, one):
             refused.append(fault)
         elif one.topic == ACKNOWLEDGED:
@@ -115,7 +116,10 @@ def _read(file: str, text: str, promise: str) -> tuple[list[NewEvent], list[str]
             refused.append(f"an <event> tag is ignored: {fault}")
         else:
             new_events.append(_shorten(topic.strip(), payload.strip(), target))
-    if promise not in {one.topic for one in new_events} and next(_lines(message_without_code), "") == promise:
+    if (
+        promise not in {one.topic for one in new_events}
+        and next(_iterate_backwards(message_without_code), "") == promise
+    ):
         new_events.append(NewEvent(promise))
     return new_events, refused
 
@@ -125,12 +129,12 @@ def _shorten(topic: str, payload: str, target: str) -> NewEvent:
     return NewEvent(topic, payload[:PAYLOAD_LIMIT] + more, target)
 
 
-def _lines(text: str) -> Iterator[str]:
+def _iterate_backwards(text: str) -> Iterator[str]:
     """The lines that are not blank, the last first."""
     return (line.strip() for line in reversed(text.splitlines()) if line.strip())
 
 
-NAMED = 3
+MAX_NAMED_TASKS = 3
 """Tasks that a reason names at most."""
 _TASK_ID = re.compile(r"(?<![\w-])task_id[\"'`]?\s*[:=]\s*[\"'`]?(\w[\w.:-]*\w|\w)")
 
@@ -149,23 +153,23 @@ def update_gates(
     settings: HatsSettings, gates: Mapping[str, Gate], topic: str, payload: str, *, source: str, by_engine: bool
 ) -> Mapping[str, Gate]:
     """The gates after one more event."""
-    touched = [one for one in settings.required if _family(one) == _family(topic)]
+    touched = [one for one in settings.required if _find_family(one) == _find_family(topic)]
     if not touched:
         return gates
-    task = task_id(payload)
+    task = find_task_id(payload)
     after = dict(gates)
     for required in touched:
         gate = gates.get(required, Gate())
         if topic == required:
             allowed = settings.allowed_publishers(topic)
             if not by_engine and (allowed is None or source in allowed):
-                after[required] = _passed_gate(gate, task)
+                after[required] = _pass_gate(gate, task)
         elif topic not in settings.required:
             after[required] = replace(gate, stale={**_without(gate.stale, ""), task: topic})
     return after
 
 
-def gate_reasons(settings: HatsSettings, gates: Mapping[str, Gate], given_up: Collection[str]) -> list[str]:
+def find_gate_blockers(settings: HatsSettings, gates: Mapping[str, Gate], given_up: Collection[str]) -> list[str]:
     """Why the required events do not let the run complete. Tasks in `given_up` have failed and are not counted."""
     reasons = []
     for topic in settings.required:
@@ -177,18 +181,18 @@ def gate_reasons(settings: HatsSettings, gates: Mapping[str, Gate], given_up: Co
             reasons.append(f"{missing} `{topic}` in this run")
         elif stale:
             latest = [f"the latest event{f' on {task}' if task else ''} is `{later}`" for task, later in stale.items()]
-            more = f" and {len(latest) - NAMED} more" if len(latest) > NAMED else ""
-            reasons.append(f"{', '.join(latest[:NAMED])}{more}, not `{topic}`")
+            more = f" and {len(latest) - MAX_NAMED_TASKS} more" if len(latest) > MAX_NAMED_TASKS else ""
+            reasons.append(f"{', '.join(latest[:MAX_NAMED_TASKS])}{more}, not `{topic}`")
     return reasons
 
 
-def task_id(payload: str) -> str:
+def find_task_id(payload: str) -> str:
     """The `task_id` in a payload, JSON or text; empty if there is none."""
     found = _TASK_ID.search(payload)
     return found[1] if found else ""
 
 
-def _passed_gate(gate: Gate, task: str) -> Gate:
+def _pass_gate(gate: Gate, task: str) -> Gate:
     """The gate after its topic was published. Without a `task_id` the event is about all tasks.
 
     With an id it also replaces earlier events without one.
@@ -202,5 +206,5 @@ def _without(topics: Mapping[str, str], task: str) -> dict[str, str]:
     return {one: topic for one, topic in topics.items() if one != task}
 
 
-def _family(topic: str) -> str:
+def _find_family(topic: str) -> str:
     return topic.rpartition(".")[0] or topic

@@ -12,7 +12,7 @@ from ralph.core.text import count
 from ralph.documents.agent.events import find_topic_fault, topic_matches
 from ralph.documents.hats.definition import COORDINATOR
 from ralph.documents.hats.reading import Path
-from ralph.workflows.hats.preset_model import Model, PresetFinding, error, suggest, warning
+from ralph.workflows.hats.preset_model import Model, PresetFinding, make_error, make_warning, suggest
 from ralph.workflows.hats.state import TASK_RESUME
 
 MOST = 15_000
@@ -60,7 +60,7 @@ class Play:
         """The state that a run begins with."""
         return SearchState((self.model.start,))
 
-    def next_states(self, state: SearchState) -> Iterator[tuple[SearchTurn, SearchState | None]]:
+    def list_next_states(self, state: SearchState) -> Iterator[tuple[SearchTurn, SearchState | None]]:
         """Every turn that can be next, with the state after it; None if the run is over."""
         model, topic = self.model, state.queue[0]
         who = model.find_receiver(topic, state.exhausted)
@@ -106,7 +106,7 @@ class Search:
     """Whether there was more to look at than there was time for."""
 
 
-def shortest(model: Model, *, limited: bool = True) -> Search:
+def find_shortest_route(model: Model, *, limited: bool = True) -> Search:
     """The least turns in which the run can complete."""
     best = Search()
     for wide in WIDTHS if model.completes else ():
@@ -129,7 +129,7 @@ def _search(play: Play, below: int | None) -> Search:
         state, depth = left.popleft()
         if below is not None and depth >= below:
             break
-        for turn, after in play.next_states(state):
+        for turn, after in play.list_next_states(state):
             if after is None and turn.said[-1] == play.model.settings.completion:
                 return Search((*_trace_route(came, state), turn), depth)
             if (looked := looked + 1) > MOST:
@@ -157,7 +157,7 @@ def find_starved_hats(model: Model) -> frozenset[str]:
     left, alive = [play.begin()], []
     while left:
         state = left.pop()
-        for _, after in play.next_states(state):
+        for _, after in play.list_next_states(state):
             if after is None:
                 alive.append(state)
                 continue
@@ -175,7 +175,7 @@ def find_starved_hats(model: Model) -> frozenset[str]:
     return frozenset(hat for state in dead if set(state.queue) & model.hopeful for hat in state.exhausted)
 
 
-def by_defaults(model: Model) -> list[str]:
+def find_default_cycle(model: Model) -> list[str]:
     """The hats that repeat forever if no hat publishes anything; empty if it comes to the coordinator."""
     route: list[str] = []
     topic = model.start
@@ -195,11 +195,11 @@ _ENDS = {"completion": "completion_promise", "cancellation": "cancellation_promi
 
 def check_completion(model: Model, limits: Limits) -> Iterator[PresetFinding]:
     """What keeps a run from being done; limits are only looked at if nothing else does."""
-    found = [*_promises(model), *_check_required(model), *_evidence(model)]
+    found = [*_check_promises(model), *_check_required(model), *_check_evidence(model)]
     yield from found
     completes = model.settings.completion in model.earnest
     if not any(one.severity == "error" for one in found) and model.settings.hats:
-        yield from _limits(model, limits) if completes else _no_path(model)
+        yield from _check_limits(model, limits) if completes else _check_path(model)
 
 
 def _key(model: Model, end: str) -> Path:
@@ -207,19 +207,19 @@ def _key(model: Model, end: str) -> Path:
     return ("completion_promise",) if older else ("event_loop", _ENDS[end])
 
 
-def _promises(model: Model) -> Iterator[PresetFinding]:
+def _check_promises(model: Model) -> Iterator[PresetFinding]:
     completion, cancellation = model.settings.completion, model.settings.cancellation
     path = _key(model, "completion")
     if completion == cancellation:
         what = f"`{completion}` both completes and cancels: Ralph always treats it as completion"
-        yield error("same-promise", path, what, "use another topic for `cancellation_promise`")
+        yield make_error("same-promise", path, what, "use another topic for `cancellation_promise`")
     if model.unsayable:
         what = f"`{completion.strip()}` cannot be a promise: {model.unsayable}"
-        yield error("promise-impossible", path, what, "use a word like `LOOP_COMPLETE`")
+        yield make_error("promise-impossible", path, what, "use a word like `LOOP_COMPLETE`")
         return
     if fault := find_topic_fault(completion):
         what = f"it can only be the last line of a message, and cannot be published: {fault}"
-        yield warning("promise-no-topic", path, what, "use a word like `LOOP_COMPLETE`")
+        yield make_warning("promise-no-topic", path, what, "use a word like `LOOP_COMPLETE`")
     for end in _ENDS:
         topic = getattr(model.settings, end)
         if topic and model.settings.hats and not model.settings.owners(topic):
@@ -228,7 +228,7 @@ def _promises(model: Model) -> Iterator[PresetFinding]:
             everybody = "only the coordinator" if only else "any hat, or the coordinator,"
             what = f"no hat lists `{topic}` in `publishes`: {everybody} may publish it, but no hat is told to"
             todo = suggest(topic, listed, "add it to the `publishes` of the hat that decides")
-            yield warning("promise-unlisted", _key(model, end), what, todo)
+            yield make_warning("promise-unlisted", _key(model, end), what, todo)
 
 
 def _check_required(model: Model) -> Iterator[PresetFinding]:
@@ -240,54 +240,58 @@ def _check_required(model: Model) -> Iterator[PresetFinding]:
         if topic in model.promises or topic.startswith("human.") or "*" in topic:
             why = "a promise ends the run before it counts" if topic in model.promises else "no hat can publish it"
             what = f"`{topic}` can never take effect: {why}"
-            yield error("required-impossible", path, what, "name a topic that a hat publishes")
+            yield make_error("required-impossible", path, what, "name a topic that a hat publishes")
         elif not hats or (topic in model.earnest and not (default and not listing)):
             continue
         elif not listing and default:
             what = f"`{topic}` is published only as the default of {default[0]}, and defaults satisfy no gate"
-            yield error("required-by-default", path, what, f"add it to the `publishes` of {default[0]}", default[0])
+            yield make_error(
+                "required-by-default", path, what, f"add it to the `publishes` of {default[0]}", default[0]
+            )
         elif not listing:
             known = {one for hat in hats for one in hat.publishes}
             what = f"no hat publishes `{topic}`, which must have been published before the run is done"
-            yield error("required-unpublished", path, what, suggest(topic, known, "add it to a hat's `publishes`"))
+            yield make_error("required-unpublished", path, what, suggest(topic, known, "add it to a hat's `publishes`"))
         elif topic not in model.earnest and model.settings.completion in model.earnest:
             what = f"`{topic}` must be published first, and {', '.join(listing)} never has a turn"
             todo = "add an event that leads there, or remove it"
-            yield error("required-unreachable", path, what, todo, listing[0])
+            yield make_error("required-unreachable", path, what, todo, listing[0])
 
 
-def _evidence(model: Model) -> Iterator[PresetFinding]:
+def _check_evidence(model: Model) -> Iterator[PresetFinding]:
     for topic, rule in model.preset.events.items():
         path = ("events", topic, "otherwise")
         gated = rule.evidence if rule.evidence is not None else model.settings.topics[topic].otherwise != rule.otherwise
         if rule.otherwise == topic:
             what = f"if the checks fail, `{topic}` is published anyway, so the gate has no effect"
-            yield error("otherwise-same", path, what, "name a topic that says that the work is not finished")
+            yield make_error("otherwise-same", path, what, "name a topic that says that the work is not finished")
         elif rule.otherwise in model.promises:
             what = f"`{rule.otherwise}` is a promise, and a default cannot make one"
-            yield warning("otherwise-promise", path, what, "name a topic that a hat receives")
+            yield make_warning("otherwise-promise", path, what, "name a topic that a hat receives")
         if rule.otherwise and not rule.evidence and not gated and topic not in _CLAIMS:
             what = f"`otherwise` does nothing: `{topic}` needs no evidence"
-            yield warning("otherwise-idle", path, what, "add `evidence: true`, or remove it")
+            yield make_warning("otherwise-idle", path, what, "add `evidence: true`, or remove it")
         if rule.evidence and not model.settings.topics[topic].evidence:
             what = f"`{topic}` needs evidence, but the run has no checks"
-            yield warning("no-checks", ("events", topic, "evidence"), what, "add `event_loop.checks`, or pass --check")
+            yield make_warning(
+                "no-checks", ("events", topic, "evidence"), what, "add `event_loop.checks`, or pass --check"
+            )
     for hat in model.settings.hats:
         if hat.default_publishes in model.promises:
             what = f"`{hat.default_publishes}` is a promise, and a default cannot make one: the coordinator decides"
             todo = f"remove it, or use a topic that leads back to {hat.id}"
-            yield warning("default-promise", ("hats", hat.id, "default_publishes"), what, todo, hat.id)
+            yield make_warning("default-promise", ("hats", hat.id, "default_publishes"), what, todo, hat.id)
         elif hat.default_publishes in model.settings.required:
             what = f"`{hat.default_publishes}` is required, but does not count if Ralph publishes it as a default"
             todo = "use a topic that says that the work is not finished"
-            yield warning("default-required", ("hats", hat.id, "default_publishes"), what, todo, hat.id)
+            yield make_warning("default-required", ("hats", hat.id, "default_publishes"), what, todo, hat.id)
 
 
 _CLAIMS = ("build.done", "review.done", "verify.passed")
 """Topics that need evidence without being told to."""
 
 
-def _no_path(model: Model) -> Iterator[PresetFinding]:
+def _check_path(model: Model) -> Iterator[PresetFinding]:
     completion = model.settings.completion
     hat = next((hat for hat in model.settings.hats if completion in hat.publishes), None)
     path = ("hats", hat.id, "publishes", completion) if hat else _key(model, "completion")
@@ -302,53 +306,55 @@ def _no_path(model: Model) -> Iterator[PresetFinding]:
         if triggers
         else "list the promise in `publishes` of a hat that gets a turn"
     )
-    yield error("no-path", path, f"no path leads to the end: {what}", todo, hat.id if hat else "")
+    yield make_error("no-path", path, f"no path leads to the end: {what}", todo, hat.id if hat else "")
 
 
-def _limits(model: Model, limits: Limits) -> Iterator[PresetFinding]:
-    found = shortest(model, limited=False)
+def _check_limits(model: Model, limits: Limits) -> Iterator[PresetFinding]:
+    found = find_shortest_route(model, limited=False)
     route = found.route
     if not route and not found.open:
-        yield _always_stale(model)
+        yield _check_stale_gates(model)
         return
     route_text = f"the shortest path takes {count(len(route), 'turn')} ({' -> '.join(turn.who for turn in route)})"
     if limits.iterations is not None and found.least > limits.iterations:
         todo = f"allow {len(route)} or more"
-        yield error(
+        yield make_error(
             "limit-iterations", _limit(model, "iterations"), f"{count(limits.iterations, 'turn')}: {route_text}", todo
         )
     least = sum(count_tokens(hat.instructions) for turn in route if (hat := model.settings.hat(turn.who)))
     if limits.tokens is not None and not found.open and least >= limits.tokens:
         what = f"{count(limits.tokens, 'token')}: the instructions on the shortest path alone need {least}"
-        yield error("limit-tokens", ("limits", "tokens"), what, "allow more")
+        yield make_error("limit-tokens", ("limits", "tokens"), what, "allow more")
     if any(hat.max_activations for hat in model.settings.hats):
-        bounded = shortest(model)
+        bounded = find_shortest_route(model)
         if route and not bounded.route and not bounded.open:
-            yield from _activations(model, route, route_text)
+            yield from _check_activations(model, route, route_text)
     for hat in model.settings.hats:
         if hat.wall and limits.active_seconds and hat.wall > limits.active_seconds:
             what = f"a turn of {hat.id} may take {hat.wall:g} s, but the whole run only {limits.active_seconds:g} s"
-            yield warning(
+            yield make_warning(
                 "timeout-idle", ("hats", hat.id, "timeout"), what, "shorten it, or allow the run more", hat.id
             )
 
 
-def _always_stale(model: Model) -> PresetFinding:
+def _check_stale_gates(model: Model) -> PresetFinding:
     """The required topics are published, but never all hold when the promise can be made."""
     topics = ", ".join(f"`{topic}`" for topic in model.settings.required)
     path = ("event_loop", "required_events")
     what = f"no path leads to the end: whenever the run could complete, a later event of the same family has made {topics} stale"
-    return error("required-stale", path, what, "rename the later topic, so that the part before its last dot differs")
+    return make_error(
+        "required-stale", path, what, "rename the later topic, so that the part before its last dot differs"
+    )
 
 
-def _activations(model: Model, route: Sequence[SearchTurn], route_text: str) -> Iterator[PresetFinding]:
+def _check_activations(model: Model, route: Sequence[SearchTurn], route_text: str) -> Iterator[PresetFinding]:
     """The hats that the shortest route needs more often than they may act."""
     for id, needed in Counter(turn.who for turn in route).items():
         hat = model.settings.hat(id)
         if hat and hat.max_activations and needed > hat.max_activations:
             what = f"{id} can have {count(hat.max_activations, 'turn')}, but needs {needed}: {route_text}"
             path = ("hats", id, "max_activations")
-            yield error("limit-activations", path, what, f"allow {needed} or more", id)
+            yield make_error("limit-activations", path, what, f"allow {needed} or more", id)
 
 
 def _limit(model: Model, name: str) -> Path:

@@ -16,7 +16,7 @@ from ralph.documents.hats.definition import COORDINATOR, Hat, HatsSettings
 from ralph.documents.hats.preset import Preset
 from ralph.documents.hats.reading import Path
 from ralph.workflows.hats.events import Gate, NewEvent, find_event_fault, update_gates
-from ralph.workflows.hats.routing import hat_for
+from ralph.workflows.hats.routing import find_hat
 from ralph.workflows.hats.state import TASK_RESUME, TASK_START, QueuedEvent
 from ralph.workflows.hats.waves import FAILED
 
@@ -35,17 +35,17 @@ class PresetFinding:
     """The hat that a drawing shows it at."""
 
 
-def error(code: str, path: Path, what: str, todo: str = "", hat: str = "") -> PresetFinding:
+def make_error(code: str, path: Path, what: str, todo: str = "", hat: str = "") -> PresetFinding:
     """Something that keeps a run from being done."""
     return PresetFinding(code=code, severity=Severity.ERROR, path=path, what=what, todo=todo, hat=hat)
 
 
-def warning(code: str, path: Path, what: str, todo: str = "", hat: str = "") -> PresetFinding:
+def make_warning(code: str, path: Path, what: str, todo: str = "", hat: str = "") -> PresetFinding:
     """Something that is not as it was meant."""
     return PresetFinding(code=code, severity=Severity.WARNING, path=path, what=what, todo=todo, hat=hat)
 
 
-def nearest(word: str, known: Collection[str]) -> str:
+def find_nearest(word: str, known: Collection[str]) -> str:
     """The known word that was probably meant; empty if none is near."""
     found = difflib.get_close_matches(word, [one for one in known if one != word], 1, 0.8)
     return found[0] if found else ""
@@ -53,7 +53,7 @@ def nearest(word: str, known: Collection[str]) -> str:
 
 def suggest(word: str, known: Collection[str], otherwise: str) -> str:
     """What to do about an unknown word."""
-    near = nearest(word, known)
+    near = find_nearest(word, known)
     return f"did you mean `{near}`?" if near else otherwise
 
 
@@ -102,7 +102,7 @@ class Model:
         """The hat that takes a topic."""
         known = self._receivers
         if (topic, exhausted) not in known:
-            known[topic, exhausted] = hat_for(self.settings, QueuedEvent(0, topic), exhausted)
+            known[topic, exhausted] = find_hat(self.settings, QueuedEvent(0, topic), exhausted)
         return known[topic, exhausted]
 
     @cached_property
@@ -138,11 +138,11 @@ class Model:
         completes = topic != TASK_RESUME and not self.promised and not self.unsayable
         promise = (self.settings.completion,) if completes else ()
         begins = topic in (TASK_START, self.start) and self.find_receiver(topic) == COORDINATOR
-        if not begins and not self._for_coordinator(topic):
+        if not begins and not self._is_for_coordinator(topic):
             return promise
         return (*(one for one in self.triggers if self.is_allowed(None, one)), *promise)
 
-    def _for_coordinator(self, topic: str) -> bool:
+    def _is_for_coordinator(self, topic: str) -> bool:
         """Whether a topic is meant for the coordinator: it is described, and those who publish it publish nothing for hats."""
         if topic not in self.preset.events or topic == TASK_RESUME:
             return False
@@ -237,14 +237,14 @@ class Model:
     @cached_property
     def hopeful(self) -> frozenset[str]:
         """The topics from which the run can still end."""
-        return self._leading_to(self.promises)
+        return self._find_topics_leading_to(self.promises)
 
     @cached_property
     def useful(self) -> frozenset[str]:
         """The topics that help on the way: they are required, or lead to such, or to the end."""
-        return self._leading_to((*self.promises, *self.settings.required)) | {*self.settings.required}
+        return self._find_topics_leading_to((*self.promises, *self.settings.required)) | {*self.settings.required}
 
-    def _leading_to(self, ends: tuple[str, ...]) -> frozenset[str]:
+    def _find_topics_leading_to(self, ends: tuple[str, ...]) -> frozenset[str]:
         """The topics after which one of these can be published and take effect."""
         found = {topic for who, topic in self.turns if not {*self.says(who, topic)}.isdisjoint(ends)}
         while more := {topic for who, topic in self.turns if self.follows(who, topic) & found} - found:

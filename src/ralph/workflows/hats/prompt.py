@@ -12,7 +12,7 @@ from ralph.core.turns import INBOX
 from ralph.documents.agent.notes import Memory, fit_memories, parse_memories, render_memories
 from ralph.documents.agent.tasks import IN_PROGRESS, AgentTask, AgentTasks
 from ralph.documents.hats.definition import COORDINATOR, Hat, HatsSettings
-from ralph.workflows.hats.events import task_id
+from ralph.workflows.hats.events import find_task_id
 from ralph.workflows.hats.prompt_changes import NOTES, describe_changes, describe_last_events, show_merged
 from ralph.workflows.hats.state import MEMORIES, TASKS, HatsState, QueuedEvent
 
@@ -23,7 +23,7 @@ OBJECTIVE, OBJECTIVE_FILE = 8000, "objective.md"
 _STEP = re.compile(r":(step-\d+):")
 
 
-def hat_prompt(
+def build_hat_prompt(
     run: str,
     settings: HatsSettings,
     checks: Sequence[Check],
@@ -44,7 +44,7 @@ def hat_prompt(
         [
             PromptPart("frame", name_program(frame), "How hats work.", Place.RUN),
             *_run_parts(settings, checks, state),
-            _tag("hat", name_program(whose), "What this hat does.", Place.ROLE, about=about),
+            _make_tagged_part("hat", name_program(whose), "What this hat does.", Place.ROLE, about=about),
             *_turn_parts(run, settings, state, hat=hat, now=now, blockers=blockers),
         ]
     )
@@ -54,8 +54,8 @@ def _run_parts(settings: HatsSettings, checks: Sequence[Check], state: HatsState
     """What is the same in every turn of a run."""
     guardrails = "\n".join(f"{n}. {rule}" for n, rule in enumerate(settings.guardrails, 1))
     return (
-        _tag("guardrails", name_program(guardrails), "The rules of the preset.", Place.RUN),
-        _tag(
+        _make_tagged_part("guardrails", name_program(guardrails), "The rules of the preset.", Place.RUN),
+        _make_tagged_part(
             "objective",
             state.objective,
             "What the run is for.",
@@ -64,8 +64,10 @@ def _run_parts(settings: HatsSettings, checks: Sequence[Check], state: HatsState
             source=f"{INBOX}/{OBJECTIVE_FILE}" if list_inbox(state) else "",
             is_quoted=True,
         ),
-        _tag("documents", _describe_documents(settings), "Where shared documents are.", Place.RUN),
-        _tag("checks", _describe_checks(settings, checks), "What must pass, and when it is run.", Place.RUN),
+        _make_tagged_part("documents", _describe_documents(settings), "Where shared documents are.", Place.RUN),
+        _make_tagged_part(
+            "checks", _describe_checks(settings, checks), "What must pass, and when it is run.", Place.RUN
+        ),
     )
 
 
@@ -82,7 +84,7 @@ def _turn_parts(
     id = hat.id if hat else COORDINATOR
     pad = (hat.scratchpad if hat else "") or settings.scratchpad
     return (
-        _tag(
+        _make_tagged_part(
             "scratchpad",
             state.texts.get(pad, ""),
             "Notes of the hats.",
@@ -91,27 +93,35 @@ def _turn_parts(
             keeps_end=True,
             is_quoted=True,
         ),
-        _tag(
+        _make_tagged_part(
             "memories",
-            _memories(settings, state, now),
+            _describe_memories(settings, state, now),
             "What was learned before.",
             budget=settings.memories.budget,
             source=MEMORIES,
         ),
-        _tag("ready-tasks", _ready_tasks(run, settings, state), "The queue of tasks.", budget=QUEUE, source=TASKS),
-        _tag(
+        _make_tagged_part(
+            "ready-tasks",
+            _describe_ready_tasks(run, settings, state),
+            "The queue of tasks.",
+            budget=QUEUE,
+            source=TASKS,
+        ),
+        _make_tagged_part(
             "since-your-last-turn" if state.last_turns.get(id) else "changes-so-far",
             name_program(describe_changes(run, state, id)),
             "What others did and changed.",
             budget=NOTES,
         ),
-        _tag("your-last-event", describe_last_events(state, hat, id), "What this hat published before."),
-        _tag("notes", name_program(_describe_notes(state, id, blockers)), "What was refused.", budget=NOTES),
-        _tag("event-for-you", _describe_events(settings, state), "The event of this turn."),
+        _make_tagged_part("your-last-event", describe_last_events(state, hat, id), "What this hat published before."),
+        _make_tagged_part(
+            "notes", name_program(_describe_notes(state, id, blockers)), "What was refused.", budget=NOTES
+        ),
+        _make_tagged_part("event-for-you", _describe_events(settings, state), "The event of this turn."),
     )
 
 
-def _tag(
+def _make_tagged_part(
     name: str,
     text: str,
     purpose: str,
@@ -329,7 +339,7 @@ def _describe_event(settings: HatsSettings, state: HatsState, event: QueuedEvent
 
 def _find_title(settings: HatsSettings, state: HatsState, payload: str) -> str:
     """The task that an event is about: an id alone says nothing."""
-    if not settings.tasks or not (id := task_id(payload)):
+    if not settings.tasks or not (id := find_task_id(payload)):
         return ""
     task = parse_tasks(state.texts.get(TASKS, "")).by_id.get(id)
     return f"Task {task.id} ({task.status}): {task.title}" if task else ""
@@ -343,7 +353,7 @@ def _describe_notes(state: HatsState, hat: str, blockers: Sequence[str]) -> str:
     return "\n".join([*(f"- {note}" for note in notes), *([guidance] if is_addressed else [])])
 
 
-def _ready_tasks(run: str, settings: HatsSettings, state: HatsState) -> str:
+def _describe_ready_tasks(run: str, settings: HatsSettings, state: HatsState) -> str:
     """The queue of this run: what is under way, what can be started, what waits, and waves that overlap."""
     if not settings.tasks:
         return ""
@@ -373,7 +383,7 @@ def _line(task: AgentTask) -> str:
     )
 
 
-def _memories(settings: HatsSettings, state: HatsState, now: float) -> str:
+def _describe_memories(settings: HatsSettings, state: HatsState, now: float) -> str:
     use = settings.memories
     text = state.texts.get(MEMORIES, "")
     if not use.inject or not text:

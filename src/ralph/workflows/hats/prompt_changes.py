@@ -3,7 +3,7 @@
 from ralph.core.prompt import quote_text
 from ralph.core.text import count
 from ralph.documents.hats.definition import COORDINATOR, Hat
-from ralph.workflows.hats.events import task_id
+from ralph.workflows.hats.events import find_task_id
 from ralph.workflows.hats.state import HatsState, QueuedEvent, TurnChange
 
 NOTES = 1500
@@ -53,8 +53,8 @@ def _describe_change(change: TurnChange) -> str:
 def _describe_task_changes(state: HatsState) -> list[str]:
     """How to see what changed for the task of the event, if it did not start with the run."""
     lines = []
-    merged = {task_id(event.payload) for event in state.events if event.commit}
-    for task in dict.fromkeys(task_id(event.payload) for event in state.events):
+    merged = {find_task_id(event.payload) for event in state.events if event.commit}
+    for task in dict.fromkeys(find_task_id(event.payload) for event in state.events):
         base = state.task_trees.get(task, "")
         # The event of a worker has the command for its own work. There is more only if the task had other turns.
         is_in_event = task in merged and sum(one.task == task for one in state.changed) < 2
@@ -101,9 +101,9 @@ def _shorten_payload(event: QueuedEvent) -> str:
 
 def describe_last_events(state: HatsState, hat: Hat | None, id: str) -> str:
     """What a hat published last about the same work: a hat that rejected something has to know why it did."""
-    tasks = {task_id(event.payload) for event in state.events}
+    tasks = {find_task_id(event.payload) for event in state.events}
     own = [event for event in state.recent if event.source == id and not event.by_engine]
-    same = [event for event in own if task_id(event.payload) in tasks]
+    same = [event for event in own if find_task_id(event.payload) in tasks]
     is_about_other_work = hat is not None and hat.concurrency > 1 and tasks == {""}
     if not same or is_about_other_work:
         return ""

@@ -10,8 +10,8 @@ from ralph.core.turns import TurnRequest
 from ralph.documents.agent.events import REFUSED_EVENTS
 from ralph.documents.agent.tasks import FAILED, AgentTasks
 from ralph.documents.hats.definition import COORDINATOR, Hat, HatsSettings
-from ralph.workflows.hats.events import EVENTS, Gate, NewEvent, gate_reasons, update_gates
-from ralph.workflows.hats.prompt import hat_prompt, list_inbox, parse_tasks
+from ralph.workflows.hats.events import EVENTS, Gate, NewEvent, find_gate_blockers, update_gates
+from ralph.workflows.hats.prompt import build_hat_prompt, list_inbox, parse_tasks
 from ralph.workflows.hats.state import (
     SHARED,
     TASK_RESUME,
@@ -77,11 +77,11 @@ class HatsContext:
         """The queue of tasks."""
         return parse_tasks(state.texts.get(TASKS, ""))
 
-    def completion_blockers(self, state: HatsState) -> list[str]:
+    def find_completion_blockers(self, state: HatsState) -> list[str]:
         """Why the run cannot complete yet, apart from the checks."""
         tasks = self.tasks(state)
         given_up = {task.id for task in tasks.by_id.values() if task.status == FAILED}
-        reasons = gate_reasons(self.settings, state.gates, given_up)
+        reasons = find_gate_blockers(self.settings, state.gates, given_up)
         for target in dict.fromkeys(one.target for one in state.guidance):
             whom = f" to {target}" if target else ""
             reasons.append(f"the message from the user{whom} is not acknowledged (`ralph emit human.guidance.ack`)")
@@ -92,7 +92,7 @@ class HatsContext:
 
     def find_receiver(self, state: HatsState, event: QueuedEvent) -> str:
         """The id of the hat that receives an event."""
-        return hat_for(self.settings, event, state.exhausted)
+        return find_hat(self.settings, event, state.exhausted)
 
     def needs_evidence(self, topic: str) -> bool:
         """Whether the checks must confirm events of a topic."""
@@ -111,8 +111,8 @@ class HatsContext:
     def request(self, state: HatsState, id: str, key: str, now: float, wall: float | None = None) -> TurnRequest:
         """A turn of a hat for the first events of the queue."""
         hat = self.settings.hat(id)
-        blockers = () if hat else self.completion_blockers(state)
-        prompt = hat_prompt(
+        blockers = () if hat else self.find_completion_blockers(state)
+        prompt = build_hat_prompt(
             self.run, self.settings, self.checks, self.frame, state, hat=hat, now=now, blockers=blockers
         )
         attempts = min(MAX_ATTEMPTS, max(1, self.settings.max_failures - state.failures))
@@ -129,13 +129,13 @@ class HatsContext:
             accepts_failed_documents=True,
         )
 
-    def default_of(self, hat: Hat | None) -> str:
+    def find_default_event(self, hat: Hat | None) -> str:
         """The default event of a hat; empty if it has none. The completion and cancellation topics are never a default."""
         topic = hat.default_publishes if hat else ""
         return "" if topic in (self.settings.completion, self.settings.cancellation) else topic
 
 
-def hat_for(settings: HatsSettings, event: QueuedEvent, exhausted: Collection[str] = ()) -> str:
+def find_hat(settings: HatsSettings, event: QueuedEvent, exhausted: Collection[str] = ()) -> str:
     """The id of the hat that takes an event: exact triggers before patterns, in the order of the preset."""
     if event.target:
         able = {hat.id for hat in settings.hats} - set(exhausted)
@@ -182,11 +182,11 @@ def publish(
 
 def _enqueue(context: HatsContext, state: HatsState, event: QueuedEvent) -> HatsState:
     """Add an event to the queue, and update the gates that it concerns."""
-    gates = gates_after(context, state.gates, event)
+    gates = apply_event_to_gates(context, state.gates, event)
     return replace(state, queue=(*state.queue, event), gates=gates)
 
 
-def gates_after(context: HatsContext, gates: Mapping[str, Gate], event: QueuedEvent) -> Mapping[str, Gate]:
+def apply_event_to_gates(context: HatsContext, gates: Mapping[str, Gate], event: QueuedEvent) -> Mapping[str, Gate]:
     """The gates after an event."""
     settings, payload = context.settings, event.payload
     return update_gates(settings, gates, event.topic, payload, source=event.source, by_engine=event.by_engine)
@@ -214,7 +214,7 @@ def cancel_run(state: HatsState, hat: str, new_event: NewEvent) -> HatsState:
     )
 
 
-def wave_after(events: tuple[QueuedEvent, ...], hat: Hat | None) -> int:
+def choose_wave(events: tuple[QueuedEvent, ...], hat: Hat | None) -> int:
     """The number of the wave of the events that a turn publishes; 0 after a hat that gathers, which ends the wave."""
     return 0 if hat and hat.gathers else events[0].wave
 
@@ -234,15 +234,15 @@ def send_back(
     state = replace(state, refusals=0)
     if hat:
         return publish_default(context, state, events, hat)
-    return ask_coordinator(context, state, message or "\n".join(why), wave_after(events, hat))
+    return ask_coordinator(context, state, message or "\n".join(why), choose_wave(events, hat))
 
 
 def publish_default(
     context: HatsContext, state: HatsState, events: tuple[QueuedEvent, ...], hat: Hat | None
 ) -> HatsState:
     """Publish the default event of a hat that published nothing. If it has none, ask the coordinator."""
-    wave = wave_after(events, hat)
-    if hat and (topic := context.default_of(hat)):
+    wave = choose_wave(events, hat)
+    if hat and (topic := context.find_default_event(hat)):
         new_event = NewEvent(topic, join_payloads(events))
         state = state.with_default_of(hat.id)
         return publish(
@@ -270,6 +270,8 @@ def refuse_completion(context: HatsContext, state: HatsState, reasons: list[str]
     promise = f"`{context.settings.completion}`"
     # The coordinator's prompt lists the gates as they are when it has its turn.
     message = (
-        f"{promise} was refused several times: find out what prevents it" if context.completion_blockers(state) else ""
+        f"{promise} was refused several times: find out what prevents it"
+        if context.find_completion_blockers(state)
+        else ""
     )
     return send_back(context, state, events, [f"{promise} was refused: {one}" for one in reasons], message=message)

@@ -36,24 +36,24 @@ from ralph.core.turns import TurnEnd
 from ralph.documents.agent.events import render_event
 from ralph.documents.agent.notes import parse_decisions, renumber_decisions
 from ralph.documents.hats.definition import COORDINATOR, USER, Hat, Topic, show_role
-from ralph.workflows.hats.events import Gate, NewEvent, TurnEvents, read_events, read_turn_events, task_id
+from ralph.workflows.hats.events import Gate, NewEvent, TurnEvents, find_task_id, read_events, read_turn_events
 from ralph.workflows.hats.routing import (
     MAX_REFUSALS,
     HatsContext,
+    apply_event_to_gates,
     ask_coordinator,
     cancel_run,
+    choose_wave,
     end_run,
-    gates_after,
     grant_claim,
     publish,
     publish_default,
     refuse_completion,
     send_back,
-    wave_after,
 )
 from ralph.workflows.hats.state import (
     DECISIONS,
-    REMEMBERED,
+    MAX_REMEMBERED_EVENTS,
     TASK_RESUME,
     TASK_START,
     HatGuidance,
@@ -62,14 +62,14 @@ from ralph.workflows.hats.state import (
     QueuedEvent,
     build_report,
     read_state,
+    render_state,
     reopen,
-    state_json,
 )
-from ralph.workflows.hats.waves import accept_in_wave, form_wave, suspend_wave, wave_work
-from ralph.workflows.loop.report import failure_text, verdict_summary, verification_text
-from ralph.workflows.merge_rules import Queue, queue_json, queue_path
+from ralph.workflows.hats.waves import accept_in_wave, form_wave, list_wave_work, suspend_wave
+from ralph.workflows.loop.report import render_failures, render_verification, summarize_verdict
+from ralph.workflows.merge_rules import Queue, queue_path, render_queue
 
-_AT_REST = (
+_RESTING_NOTICE = (
     "everything is done; the run waits for more work: `ralph emit TOPIC ...`, `ralph steer ...`, or `ralph abort`"
 )
 NOT_COUNTED_AS_FAILURE = (TurnEnd.CUT, TurnEnd.UNAVAILABLE)
@@ -102,7 +102,7 @@ class Hats(HatsContext):
                 key = str(WorkKey(WorkKind.ITERATION, number=state.iteration))
                 return Do((self.request(state, self.find_receiver(state, state.event), key, now),))
             case HatsPhase.WAVE:
-                return Do(wave_work(self, state, now))
+                return Do(list_wave_work(self, state, now))
             case HatsPhase.COMMIT:
                 number = state.iteration - 1
                 message = f"ralph: checkpoint after turn {number}\n\n{' '.join(state.objective.split())[:200]}\n"
@@ -132,7 +132,7 @@ class Hats(HatsContext):
             case ChecksEnded(verdict=verdict):
                 return self._transition(state, accept_checks(self, state, verdict, now), now)
             case WorkCommitted():
-                return self._transition(state, self._wake(_after_commit(state), now), now)
+                return self._transition(state, self._wake(_accept_commit(state), now), now)
             case SignalAccepted(signal=signal) if signal.is_guidance:
                 after = replace(
                     state, guidance=(*state.guidance, HatGuidance(signal.message, now, signal.target)), not_before=0.0
@@ -168,7 +168,7 @@ class Hats(HatsContext):
         after = accept_in_wave(self, state, event, now)
         over = after.wave is None
         after = choose_next_phase(self, after, now) if over else after
-        transition = self._transition(state, after, now, _wave_notices(state, after))
+        transition = self._transition(state, after, now, _describe_wave_problems(state, after))
         listed = state.texts.get(DECISIONS, "")
         if not over or (settled := renumber_decisions(listed)).strip() == listed.strip():
             return transition
@@ -183,16 +183,16 @@ class Hats(HatsContext):
         first = [before.event] if before.iteration == 1 and after.iteration > 1 else []
         at = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
         rows = "".join(_render_row(one, before.iteration, at) for one in (*first, *new))
-        side_files = SideFiles(self._merging(before, after), {self.events_path: rows} if rows else {})
+        side_files = SideFiles(self._render_merge_queue(before, after), {self.events_path: rows} if rows else {})
         if after.rests and not before.rests:
-            notices = (*notices, _AT_REST)
-        after = replace(after, recent=after.recent[-REMEMBERED:])
-        return Transition(after, {self.state_path: state_json(after)}, side_files, notices)
+            notices = (*notices, _RESTING_NOTICE)
+        after = replace(after, recent=after.recent[-MAX_REMEMBERED_EVENTS:])
+        return Transition(after, {self.state_path: render_state(after)}, side_files, notices)
 
-    def _merging(self, before: HatsState, after: HatsState) -> dict[str, str]:
+    def _render_merge_queue(self, before: HatsState, after: HatsState) -> dict[str, str]:
         """The document with the merge queue of the wave, if it changed."""
         old, new = (state.wave.merging if state.wave else Queue() for state in (before, after))
-        return {queue_path(self.run): queue_json(new)} if old != new else {}
+        return {queue_path(self.run): render_queue(new)} if old != new else {}
 
 
 def _render_row(event: QueuedEvent, iteration: int, at: str) -> str:
@@ -208,7 +208,7 @@ def _render_row(event: QueuedEvent, iteration: int, at: str) -> str:
     return render_event(event.topic, event.payload, at, **facts).decode()
 
 
-def _after_commit(state: HatsState) -> HatsState:
+def _accept_commit(state: HatsState) -> HatsState:
     """After a checkpoint: continue with the phase that it came before."""
     if state.phase is not HatsPhase.COMMIT:
         return state
@@ -216,7 +216,7 @@ def _after_commit(state: HatsState) -> HatsState:
     return replace(state, phase=state.next_phases[0], next_phases=state.next_phases[1:]) if state.next_phases else state
 
 
-def _wave_notices(before: HatsState, after: HatsState) -> tuple[str, ...]:
+def _describe_wave_problems(before: HatsState, after: HatsState) -> tuple[str, ...]:
     """A notice for the user about each worker of a wave that failed or whose events were refused."""
     if not (before.wave and after.wave):
         return ()
@@ -236,7 +236,7 @@ def accept_turn(context: HatsContext, state: HatsState, ended: TurnEnded, now: f
     turn_events = read_turn_events(context.settings, id, result)
     change = ended.change
     has_changes = state.has_changes or bool(change and change.files) or (change is None and bool(turn_events.events))
-    tasks = {task_id(event.payload) for event in state.events}
+    tasks = {find_task_id(event.payload) for event in state.events}
     state = state.with_task_trees(sorted(tasks))
     task = next(iter(tasks)) if len(tasks) == 1 else ""
     state = replace(
@@ -292,11 +292,11 @@ def _queue_events(context: HatsContext, state: HatsState, hat: Hat | None, turn_
             new_event,
             source,
             claim=context.needs_evidence(new_event.topic),
-            wave=wave_after(events, hat),
+            wave=choose_wave(events, hat),
         )
     if turn_events.completes:
         state = replace(state, queue=(*events, *state.queue))
-        if reasons := context.completion_blockers(state):
+        if reasons := context.find_completion_blockers(state):
             return refuse_completion(context, state, reasons)
         state = publish(context, state, turn_events.completes, source, claim=True)
         return state if context.checks else _complete_run(context, state)
@@ -316,12 +316,12 @@ def accept_checks(context: HatsContext, state: HatsState, verdict: Verdict, now:
     if state.phase is not HatsPhase.VERIFY:
         return state
     completion = context.settings.completion
-    state = replace(state, verification=verification_text(verdict, ()))
+    state = replace(state, verification=render_verification(verdict, ()))
     completes = any(claim.topic == completion for claim in state.claims)
-    reasons = context.completion_blockers(state) if completes else []
+    reasons = context.find_completion_blockers(state) if completes else []
     if completes and verdict.passed and not reasons:
         return choose_next_phase(context, _complete_run(context, state), now)
-    failures = failure_text(verdict, (), ())
+    failures = render_failures(verdict, (), ())
     claims, state = state.claims, replace(state, claims=())
     for claim in (c for c in claims if c.topic != completion):
         rule = context.settings.topics[claim.topic]
@@ -349,7 +349,7 @@ def accept_checks(context: HatsContext, state: HatsState, verdict: Verdict, now:
             instead_of=claim.topic,
         )
     if completes and verdict.unrunnable and state.refusals >= MAX_REFUSALS:
-        return end_run(state, Outcome.UNVERIFIABLE, verdict_summary(verdict))
+        return end_run(state, Outcome.UNVERIFIABLE, summarize_verdict(verdict))
     if completes and not verdict.passed:
         reasons = [f"the engine ran the checks, and they do not pass:\n{failures}"]
     return choose_next_phase(context, refuse_completion(context, state, reasons) if completes else state, now)
@@ -368,7 +368,7 @@ def _complete_run(context: HatsContext, state: HatsState) -> HatsState:
         # The next piece of work needs the required events again.
         gates: Mapping[str, Gate] = {}
         for event in queue:
-            gates = gates_after(context, gates, event)
+            gates = apply_event_to_gates(context, gates, event)
         state = replace(state, queue=queue, events_in_turn=1, claims=(), gates=gates, refusals=0, unchanged_turns=0)
         return state if state.queue else _commit_if_due(context, replace(state, phase=HatsPhase.REST), always=True)
     publisher = next((claim.source for claim in state.claims if claim.topic == completion), COORDINATOR)
@@ -387,7 +387,7 @@ def choose_next_phase(context: HatsContext, state: HatsState, now: float) -> Hat
         return state
     if state.claims:
         return _commit_if_due(context, replace(state, phase=HatsPhase.VERIFY))
-    if silent := _silent_hat(context, state):
+    if silent := _ask_about_silent_hat(context, state):
         return end_run(state, Outcome.AWAITING_GUIDANCE, silent)
     state = state if state.queue else ask_coordinator(context, state, "the queue is empty: find out what is left to do")
     state = _skip_exhausted(context, _reorder_for_gathering(context, state))
@@ -404,7 +404,7 @@ def choose_next_phase(context: HatsContext, state: HatsState, now: float) -> Hat
     return _commit_if_due(context, form_wave(context, state, now) or replace(state, phase=HatsPhase.ACT))
 
 
-def _silent_hat(context: HatsContext, state: HatsState) -> str:
+def _ask_about_silent_hat(context: HatsContext, state: HatsState) -> str:
     """The question to the user if a hat published only its default event in too many turns in a row; empty if none did."""
     most = context.settings.max_default_events
     for id, in_a_row in state.default_turns_in_a_row.items():

@@ -15,14 +15,20 @@ from ralph.documents.agent.notes import parse_decisions
 from ralph.documents.agent.tasks import AgentTasks
 from ralph.documents.hats.definition import COORDINATOR, HatsSettings
 from ralph.workflows.hats.events import Gate, NewEvent
-from ralph.workflows.loop.report import changes_text, duration, isolation_row, missing_section, totals
+from ralph.workflows.loop.report import (
+    add_up_changes,
+    describe_change,
+    format_duration,
+    render_isolation_row,
+    render_missing_refs,
+)
 from ralph.workflows.merge_rules import Queue
 
 SCHEMA = 1
 SHARED = ".ralph/agent/"
 TASKS, MEMORIES, DECISIONS = f"{SHARED}tasks.jsonl", f"{SHARED}memories.md", f"{SHARED}decisions.md"
 """The files that the agents of a project share."""
-REMEMBERED = 12
+MAX_REMEMBERED_EVENTS = 12
 """How many of the latest events the state holds for reports."""
 MAX_TASK_TREES = 50
 """How many tasks are remembered with the tree before their first turn."""
@@ -261,7 +267,7 @@ class HatsState:
             if change and change.files
         ]
         # Turns of a wave end in any order, and the state must not depend on it.
-        changed = tuple(sorted((*self.changed, *entries), key=lambda one: one.turn))[-REMEMBERED:]
+        changed = tuple(sorted((*self.changed, *entries), key=lambda one: one.turn))[-MAX_REMEMBERED_EVENTS:]
         change = ended.change
         return replace(
             self,
@@ -300,7 +306,7 @@ def state_file(run: str) -> str:
     return f".ralph/runs/{run}/hats.json"
 
 
-def state_json(state: HatsState) -> str:
+def render_state(state: HatsState) -> str:
     """The text of the document: a line for each key."""
     fields = {"schema": SCHEMA, **to_plain(replace(state, texts={}))}
     return "{\n" + ",\n".join(f"  {dump(key)}: {dump(value)}" for key, value in fields.items()) + "\n}\n"
@@ -344,11 +350,11 @@ def build_report(run: str, settings: HatsSettings, state: HatsState, ended: RunE
         ("Status", f"{ended.outcome}: {ended.reason}"),
         ("Turns", f"{spent.turns}, {spent.iterations} of {ended.limits.iterations or 'any number'} iterations"),
         ("By hat", ", ".join(f"{hat} {count}" for hat, count in state.activations.items())),
-        ("Duration", f"{duration(spent.active_seconds)} of active work"),
+        ("Duration", f"{format_duration(spent.active_seconds)} of active work"),
         ("Cost", describe_cost(spent)),
-        ("Changes", changes_text(totals(ended))),
+        ("Changes", describe_change(add_up_changes(ended))),
         ("Required events", ", ".join(f"{topic} {_gate(state.gates.get(topic))}" for topic in settings.required)),
-        *isolation_row(ended),
+        *render_isolation_row(ended),
     ]
     own = [task for task in tasks.by_id.values() if task.run == run]
     parts = [
@@ -358,7 +364,7 @@ def build_report(run: str, settings: HatsSettings, state: HatsState, ended: RunE
         "## Tasks\n\n" + "\n".join(f"- {task.status}: {task.title} ({task.id})" for task in own) if own else "",
         _decisions(state),
         "## Last events\n\n" + "\n".join(f"- `{e.topic}` by {e.source}: {_cell(e.payload)}" for e in state.recent),
-        missing_section(ended),
+        render_missing_refs(ended),
         "## Next\n\n" + _next(run, ended),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"

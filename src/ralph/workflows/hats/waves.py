@@ -13,10 +13,10 @@ from ralph.core.text import count
 from ralph.core.turns import TurnEnd, TurnRequest
 from ralph.documents.agent.events import topic_matches
 from ralph.documents.hats.definition import COORDINATOR, Hat
-from ralph.workflows.hats.events import NewEvent, read_turn_events, task_id
+from ralph.workflows.hats.events import NewEvent, find_task_id, read_turn_events
 from ralph.workflows.hats.routing import MAX_REFUSALS, HatsContext, cancel_run, describe_silence, end_run, publish
 from ralph.workflows.hats.state import TASK_RESUME, HatsPhase, HatsState, QueuedEvent, Wave, WaveWorker, WorkerStep
-from ralph.workflows.merge_rules import MERGE_FAILURES, LeftQueue
+from ralph.workflows.merge_rules import MERGE_FAILURES, SettledMerge
 
 FAILED = "wave.worker.failed"
 """Published for a worker of a wave that failed: its turn, or the merge of its work."""
@@ -37,29 +37,31 @@ def form_wave(context: HatsContext, state: HatsState, now: float) -> HatsState |
         return None
     first = events[0].wave or events[0].number
     workers = tuple(WaveWorker(replace(event, wave=event.wave or first), notes=state.notes) for event in events)
-    seconds = _wave_seconds(context, hat)
+    seconds = _compute_wave_seconds(context, hat)
     wave = Wave(hat.id, workers, deadline=now + seconds if seconds else 0.0)
-    state = state.with_task_trees(task_id(event.payload) for event in events)
+    state = state.with_task_trees(find_task_id(event.payload) for event in events)
     return replace(state, phase=HatsPhase.WAVE, wave=wave, queue=tuple(e for e in state.queue if e not in events))
 
 
-def wave_work(context: HatsContext, state: HatsState, now: float) -> tuple[Work, ...]:
+def list_wave_work(context: HatsContext, state: HatsState, now: float) -> tuple[Work, ...]:
     """The work of a wave: merges, resolvers, and as many turns as the hat may have at once."""
-    wave, hat = _wave_and_hat(context, state)
+    wave, hat = _get_wave_and_hat(context, state)
     claiming = {
-        _task(wave, worker)
+        _name_task(wave, worker)
         for worker in wave.workers
         if any(context.claims_success(new_event.topic) for new_event in worker.said)
     }
     merges = wave.merging.list_work(lambda task: context.checks if task in claiming else (), context.resolver)
     if now < state.not_before:
         return merges
-    return *merges, *(_wave_turn(context, state, wave, hat, worker, now) for worker in _workers_to_start(wave, hat))
+    return *merges, *(
+        _request_wave_turn(context, state, wave, hat, worker, now) for worker in _choose_workers(wave, hat)
+    )
 
 
 def accept_in_wave(context: HatsContext, state: HatsState, event: Event, now: float) -> HatsState:
     """Accept a turn or a merge of the wave. After the last one, the published events are in the queue."""
-    wave, hat = _wave_and_hat(context, state)
+    wave, hat = _get_wave_and_hat(context, state)
     merging, settled = wave.merging.accept(event)
     if merging is not wave.merging:
         state = replace(state, wave=replace(wave, merging=merging))
@@ -77,7 +79,7 @@ def suspend_wave(wave: Wave, now: float) -> Wave:
     return replace(wave, deadline=0.0, seconds_left=max(_MIN_SECONDS, wave.deadline - now)) if wave.deadline else wave
 
 
-def _wave_turn(
+def _request_wave_turn(
     context: HatsContext, state: HatsState, wave: Wave, hat: Hat, worker: WaveWorker, now: float
 ) -> TurnRequest:
     others = [one.event for one in wave.workers if one is not worker]
@@ -90,26 +92,26 @@ def _wave_turn(
     worker_state = replace(state, queue=(worker.event,), events_in_turn=1, notes=(*worker.notes, parallel_note))
     left = max(_MIN_SECONDS, wave.deadline - now) if wave.deadline else wave.seconds_left
     request = context.request(
-        worker_state, hat.id, str(_key(worker)), now, min(filter(None, (left, hat.wall)), default=None)
+        worker_state, hat.id, str(_make_key(worker)), now, min(filter(None, (left, hat.wall)), default=None)
     )
-    return replace(request, task=_task(wave, worker), worktree=_worktree(wave, worker))
+    return replace(request, task=_name_task(wave, worker), worktree=_name_worktree(wave, worker))
 
 
 def _accept_wave_turn(context: HatsContext, state: HatsState, ended: TurnEnded, now: float) -> HatsState:
     """Accept the turn of a worker: its events wait for the end of the wave, and its work is merged."""
-    wave, hat = _wave_and_hat(context, state)
+    wave, hat = _get_wave_and_hat(context, state)
     key = WorkKey.parse(ended.key)
-    worker = next((one for one in wave.workers if one.step is WorkerStep.TURN and _key(one) == key), None)
+    worker = next((one for one in wave.workers if one.step is WorkerStep.TURN and _make_key(one) == key), None)
     if worker is None:
         return state
-    not_started = _workers_to_start(wave, replace(hat, concurrency=len(wave.workers)))[hat.concurrency :]
+    not_started = _choose_workers(wave, replace(hat, concurrency=len(wave.workers)))[hat.concurrency :]
     result = ended.result
     if wave.seconds_left:
         wave = replace(wave, deadline=result.started_at + wave.seconds_left, seconds_left=0.0)
         state = replace(state, wave=wave)
     turn_events = read_turn_events(context.settings, hat.id, result)
     state = state.after_turn(
-        ended, acknowledged=turn_events.acknowledged, task=task_id(worker.event.payload), in_own_worktree=True
+        ended, acknowledged=turn_events.acknowledged, task=find_task_id(worker.event.payload), in_own_worktree=True
     )
     again = replace(worker, attempt=worker.attempt + 1, turn=ended.turn)
     if result.end in (TurnEnd.CUT, TurnEnd.UNAVAILABLE) and not turn_events.published:
@@ -121,7 +123,7 @@ def _accept_wave_turn(context: HatsContext, state: HatsState, ended: TurnEnded, 
             )
     if result.end is not TurnEnd.FINISHED and not turn_events.published:
         why = result.error or f"the turn ended as {result.end}"
-        reason = f"{why}; what it did is on the branch ralph/{context.run}/{_worktree(wave, worker)}"
+        reason = f"{why}; what it did is on the branch ralph/{context.run}/{_name_worktree(wave, worker)}"
         return _with_worker(
             state, replace(worker, step=WorkerStep.DONE, turn=ended.turn, failed=reason, failed_turns=ended.attempt)
         )
@@ -138,7 +140,7 @@ def _accept_wave_turn(context: HatsContext, state: HatsState, ended: TurnEnded, 
     state = _start_merge(state, worker, has_changes=files or (change is None and bool(turn_events.events)))
     new_events, by_default = turn_events.events, not turn_events.events
     if by_default:
-        topic = context.default_of(hat)
+        topic = context.find_default_event(hat)
         new_events = (
             NewEvent(topic, worker.event.payload)
             if topic
@@ -154,18 +156,18 @@ def _start_merge(state: HatsState, worker: WaveWorker, *, has_changes: bool) -> 
     wave, event = state.wave, worker.event
     title = " ".join(f"{wave.hat}: {event.topic} {event.payload}".split())[:100]
     merging = wave.merging.add(
-        _task(wave, worker),
-        _worktree(wave, worker),
+        _name_task(wave, worker),
+        _name_worktree(wave, worker),
         title,
         f"The event `{event.topic}` asked for it:\n{event.payload}",
     )
     return replace(state, wave=replace(wave, merging=merging, has_changes=wave.has_changes or has_changes))
 
 
-def _finish_merge(state: HatsState, settled: LeftQueue) -> HatsState:
+def _finish_merge(state: HatsState, settled: SettledMerge) -> HatsState:
     """After the work of a worker was merged, or the merge was given up."""
     assert state.wave
-    worker = next(one for one in state.wave.workers if _task(state.wave, one) == settled.task)
+    worker = next(one for one in state.wave.workers if _name_task(state.wave, one) == settled.task)
     merged, why = settled.merge, ""
     if not settled.is_merged:
         files = f" ({', '.join(merged.files[:5])})" if merged.files else ""
@@ -193,14 +195,15 @@ def _end_wave(context: HatsContext, state: HatsState, hat: Hat) -> HatsState:
         if state.failures >= context.settings.max_failures:
             workers = tuple(WaveWorker(worker.event, attempt=worker.attempt + 1) for worker in wave.workers)
             state = replace(
-                state, wave=replace(wave, workers=workers, deadline=0.0, seconds_left=_wave_seconds(context, hat))
+                state,
+                wave=replace(wave, workers=workers, deadline=0.0, seconds_left=_compute_wave_seconds(context, hat)),
             )
             number, turns = count(len(failed), "worker"), count(state.failures, "turn")
             why = f"all of a wave failed ({number}), {turns} in a row: {failed[0].failed}"
             return end_run(state, Outcome.FAILED, why)
     else:
         state = replace(state, failures=0)
-    receiver = next((other.id for other in _gathering_hats(context, hat)), "")
+    receiver = next((other.id for other in _find_gathering_hats(context, hat)), "")
     state = replace(state, wave=None, refusals=0)
     for worker in wave.workers:
         wave_number, turn = worker.event.wave, worker.turn
@@ -236,25 +239,25 @@ def _name_event(event: QueuedEvent, most: int = LISTED) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def _gathering_hats(context: HatsContext, hat: Hat) -> list[Hat]:
+def _find_gathering_hats(context: HatsContext, hat: Hat) -> list[Hat]:
     """The hats that wait for what a hat publishes."""
     others = [other for other in context.settings.hats if other.gathers]
     return [one for one in others if any(topic_matches(t, topic) for t in one.triggers for topic in hat.publishes)]
 
 
-def _wave_seconds(context: HatsContext, hat: Hat) -> float:
+def _compute_wave_seconds(context: HatsContext, hat: Hat) -> float:
     """The seconds that a wave of a hat has; 0 for any number."""
-    return min((one.gathers_within for one in _gathering_hats(context, hat) if one.gathers_within), default=0.0)
+    return min((one.gathers_within for one in _find_gathering_hats(context, hat) if one.gathers_within), default=0.0)
 
 
-def _wave_and_hat(context: HatsContext, state: HatsState) -> tuple[Wave, Hat]:
+def _get_wave_and_hat(context: HatsContext, state: HatsState) -> tuple[Wave, Hat]:
     assert state.wave
     hat = context.settings.hat(state.wave.hat)
     assert hat
     return state.wave, hat
 
 
-def _workers_to_start(wave: Wave, hat: Hat) -> tuple[WaveWorker, ...]:
+def _choose_workers(wave: Wave, hat: Hat) -> tuple[WaveWorker, ...]:
     """The workers that have a turn now, as many as may run at once."""
     return tuple(worker for worker in wave.workers if worker.step is WorkerStep.TURN)[: hat.concurrency]
 
@@ -265,13 +268,13 @@ def _with_worker(state: HatsState, worker: WaveWorker) -> HatsState:
     return replace(state, wave=replace(state.wave, workers=workers))
 
 
-def _key(worker: WaveWorker) -> WorkKey:
+def _make_key(worker: WaveWorker) -> WorkKey:
     return WorkKey(WorkKind.WAVE, number=worker.event.number, attempt=worker.attempt)
 
 
-def _task(wave: Wave, worker: WaveWorker) -> str:
+def _name_task(wave: Wave, worker: WaveWorker) -> str:
     return f"{wave.hat}-{worker.event.number}"
 
 
-def _worktree(wave: Wave, worker: WaveWorker) -> str:
+def _name_worktree(wave: Wave, worker: WaveWorker) -> str:
     return name_wave_worktree(wave.hat, worker.event.number)

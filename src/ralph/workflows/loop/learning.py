@@ -46,11 +46,16 @@ class Lesson:
         return " ".join(part for part in (_sentence(self.why), then) if part) or self.news
 
 
-def draw_lesson(pending: Iteration, verdict: Verdict, state: LoopState) -> Lesson:
+def derive_lesson(pending: Iteration, verdict: Verdict, state: LoopState) -> Lesson:
     """The lesson of an iteration whose checks did not pass: what the agent says first, then what the failure itself says."""
     why = pending.why or _find_cause(pending, verdict, state)
     then = pending.try_next or _find_next_step(verdict)
-    return Lesson(describe_failure(verdict), _shorten(why), _shorten(then), news_text(pending.fixed, pending.broken))
+    return Lesson(
+        describe_failure(verdict),
+        _shorten(why),
+        _shorten(then),
+        describe_changed_results(pending.fixed, pending.broken),
+    )
 
 
 def describe_failure(verdict: Verdict) -> str:
@@ -63,7 +68,7 @@ def describe_failure(verdict: Verdict) -> str:
     return _shorten("; ".join(parts))
 
 
-def news_text(fixed: Sequence[str], broken: Sequence[str]) -> str:
+def describe_changed_results(fixed: Sequence[str], broken: Sequence[str]) -> str:
     """What passes and what fails since an iteration; empty if that is the same as before."""
     sentences = []
     if fixed:
@@ -137,12 +142,12 @@ def _lesson_of(iteration: Iteration) -> str:
     return " ".join(lesson.lower().split())
 
 
-def lessons_text(iterations: Sequence[Iteration], last: int, tried: Sequence[Attempt] = ()) -> str:
+def render_lessons(iterations: Sequence[Iteration], last: int, tried: Sequence[Attempt] = ()) -> str:
     """What past iterations did and learned, as a prompt says it. What is new since the last has a part of its own.
 
     `tried` is what had no success. It is named even if its lesson is not shown, so that no turn repeats it.
     """
-    lines = [_lesson_lines(iteration, tells_news=iteration.number != last) for iteration in iterations]
+    lines = [_render_lesson(iteration, tells_news=iteration.number != last) for iteration in iterations]
     shown = {iteration.number for iteration in iterations}
     others = [one for one in tried if shown.isdisjoint(one.iterations)]
     if others:
@@ -150,9 +155,9 @@ def lessons_text(iterations: Sequence[Iteration], last: int, tried: Sequence[Att
     return "\n".join(lines)
 
 
-def _lesson_lines(iteration: Iteration, *, tells_news: bool) -> str:
+def _render_lesson(iteration: Iteration, *, tells_news: bool) -> str:
     """One past iteration: what it did, what failed then, why, and what it would do next."""
-    own = Lesson("", iteration.why, iteration.try_next, news_text(iteration.fixed, iteration.broken))
+    own = Lesson("", iteration.why, iteration.try_next, describe_changed_results(iteration.fixed, iteration.broken))
     lines = [f"- Iteration {iteration.number}", f"  Did: {_shorten(iteration.action)}"]
     if failed := iteration.what_failed or iteration.result:
         lines.append(f"  Failed: {_shorten(failed)}")
@@ -180,7 +185,7 @@ def add_attempt(tried: Sequence[Attempt], iteration: Iteration) -> tuple[Attempt
     return tuple(again if one is same else one for one in tried)
 
 
-def tried_text(tried: Sequence[Attempt]) -> str:
+def render_attempts(tried: Sequence[Attempt]) -> str:
     """All that was tried without progress, as a prompt says it."""
     return "\n".join(f"- {_name_attempt(one)} -> {one.result}" for one in tried)
 
@@ -200,7 +205,7 @@ def with_lesson(iteration: Iteration, lesson: Lesson) -> Iteration:
     )
 
 
-def reflection_of(state: LoopState, settings: LoopParameters, now: float) -> str:
+def render_reflection(state: LoopState, settings: LoopParameters, now: float) -> str:
     """The text of the reflection on the last iteration."""
     last = state.iterations[-1]
     before = state.iterations[-2].score if len(state.iterations) > 1 else None
@@ -220,7 +225,7 @@ def reflection_of(state: LoopState, settings: LoopParameters, now: float) -> str
     return render(reflection)
 
 
-def judged_checks(verdict: Verdict, baseline: Statuses) -> tuple[JudgedCheck, ...]:
+def list_judged_checks(verdict: Verdict, baseline: Statuses) -> tuple[JudgedCheck, ...]:
     """The checks of a verdict, as a reflection holds them."""
     change = {result.title: str(what) for result, what in attribute_checks(verdict, baseline)}
     return tuple(

@@ -75,19 +75,19 @@ class LoopProgress:
         """
         # Work that gamed the checks makes their numbers worthless.
         results = () if verdict.gamed else verdict.results
-        lowest = _best(min, self.lowest, tuple(map(_count, results)))
-        most_passed = _best(max, self.most_passed, tuple(map(_count_passed, results)))
+        lowest = _choose_better(min, self.lowest, tuple(map(_count, results)))
+        most_passed = _choose_better(max, self.most_passed, tuple(map(_count_passed, results)))
         is_better = _differs(lowest, self.lowest) or _differs(most_passed, self.most_passed)
-        failure, tree = _failure_set(verdict, iteration), _short(f"tree {verdict.snapshot}")
-        places = [_short(f"{failure} {place}") for result in results for place in _places(result)]
+        failure, tree = _failure_set(verdict, iteration), _shorten(f"tree {verdict.snapshot}")
+        places = [_shorten(f"{failure} {place}") for result in results for place in _find_places(result)]
         is_other_place = bool(places) and not any(place in self.seen for place in places)
         figures = self._move_figures(results)
         is_further = any(new.has_advanced(old) for new, old in zip(figures, self.figures, strict=False))
-        is_new = _short(failure) not in self.seen or is_other_place or is_further
+        is_new = _shorten(failure) not in self.seen or is_other_place or is_further
         is_new = is_new and (not verdict.snapshot or tree not in self.seen)
         last = tuple(map(_count_reported, results))
         is_new = is_new and not _has_risen(self.last, last)
-        added = [_short(failure), *places, *([tree] if verdict.snapshot else [])]
+        added = [_shorten(failure), *places, *([tree] if verdict.snapshot else [])]
         return replace(
             self,
             lowest=lowest,
@@ -104,7 +104,7 @@ class LoopProgress:
         known = {figure.name: figure for figure in self.figures}
         for result in results:
             for name, value in result.failures.figures.items() if result.failures else ():
-                name = _short(f"{result.title} {name}")
+                name = _shorten(f"{result.title} {name}")
                 if value is None:
                     known[name] = Figure(name, 0.0, 0.0, is_noise=True)
                 elif name in known:
@@ -153,11 +153,11 @@ def _count_passed(result: CheckResult) -> float | None:
     return float(result.tests.passed) if result.tests and not result.passed else None
 
 
-def _places(result: CheckResult) -> tuple[str, ...]:
+def _find_places(result: CheckResult) -> tuple[str, ...]:
     return result.failures.places if result.failures else ()
 
 
-def _best(choose: Callable[[Iterable[float]], float], known: Counts, counts: Counts) -> Counts:
+def _choose_better(choose: Callable[[Iterable[float]], float], known: Counts, counts: Counts) -> Counts:
     """The better of each two numbers, as far as they are known."""
     pairs = [[number for number in pair if number is not None] for pair in zip_longest(known, counts)]
     return tuple(choose(numbers) if numbers else None for numbers in pairs)
@@ -168,7 +168,7 @@ def _differs(numbers: Counts, known: Counts) -> bool:
     return any(old is not None and new != old for new, old in zip(numbers, known, strict=False))
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:12]
 
 

@@ -15,8 +15,8 @@ from ralph.core.prompt import (
     quote_text,
 )
 from ralph.core.turns import INBOX, OUTBOX, Change, FileStat, list_changed_files
-from ralph.workflows.loop.learning import lessons_text, news_text, tried_text
-from ralph.workflows.loop.report import changes_text
+from ralph.workflows.loop.learning import describe_changed_results, render_attempts, render_lessons
+from ralph.workflows.loop.report import describe_change
 from ralph.workflows.loop.state import Attempt, Iteration, LoopParameters, LoopState, TaskType
 
 Templates = Mapping[str, str]
@@ -68,7 +68,7 @@ def choose_role(state: LoopState, settings: LoopParameters) -> str:
     return "test-engineer" if settings.type is TaskType.COVERAGE else "implementer"
 
 
-def actor_prompt(
+def build_actor_prompt(
     templates: Templates,
     settings: LoopParameters,
     checks: Sequence[Check],
@@ -81,14 +81,14 @@ def actor_prompt(
         "role": templates[f"role-{choose_role(state, settings)}"].strip(),
         "task": state.task,
         "checks": "\n".join(f"- {check.title}" for check in checks),
-        "scope": "\n".join(filter(None, (_scope_rule(settings), _may_change_rule(settings)))),
+        "scope": "\n".join(filter(None, (_describe_scope(settings), _describe_may_change(settings)))),
         "iteration": str(state.iteration),
         "most": str(settings.max_iterations) if settings.max_iterations else "as many as it takes",
         "final": ", the final one" if is_last else "",
         "last": _LAST if is_last else "",
         "counts": _describe_counts(state),
         "failure": f"{_WHEN}\n{state.failure}" if state.failure else "",
-        "news": news_text(state.fixed, state.broken),
+        "news": describe_changed_results(state.fixed, state.broken),
         "findings": state.findings,
         "changed": name_program(_describe_changes(state.changed, settings)),
         "lessons": _describe_lessons(state, lessons),
@@ -103,9 +103,9 @@ def actor_prompt(
 def _describe_lessons(state: LoopState, lessons: Sequence[Iteration]) -> str:
     """What earlier iterations taught. After a pivot, what had no success is listed there, and here is what helped."""
     if not state.pivot:
-        return lessons_text(lessons, state.iteration - 1, state.tried)
+        return render_lessons(lessons, state.iteration - 1, state.tried)
     in_vain = {number for one in state.tried for number in one.iterations}
-    text = lessons_text([one for one in lessons if one.number not in in_vain], state.iteration - 1)
+    text = render_lessons([one for one in lessons if one.number not in in_vain], state.iteration - 1)
     return f"{text}\n{_OTHERS_BELOW}" if text else ""
 
 
@@ -114,18 +114,18 @@ _OTHERS_BELOW = "What the other iterations tried is listed below."
 _LAST = "Leave the files in the best state that you can reach, and say in `next` what is missing."
 
 
-def reflector_prompt(templates: Templates, settings: LoopParameters, state: LoopState) -> Prompt:
+def build_reflector_prompt(templates: Templates, settings: LoopParameters, state: LoopState) -> Prompt:
     """The prompt of a reflector."""
     last = state.iterations[-1]
     values = {
         "task": state.task,
         "iteration": str(last.number),
         "action": quote_text(last.action),
-        "changes": changes_text(Change("", last.files, last.added, last.removed)),
+        "changes": describe_change(Change("", last.files, last.added, last.removed)),
         "diff": name_program(f"`ralph diff {settings.run_id}` shows all changes of this run.") if state.changed else "",
         "failure": "\n\n".join(text for text in (state.failure, state.findings) if text),
-        "lessons": lessons_text(
-            [one for one in state.iterations[:-1] if one.learnings][-3:], last.number, _other_attempts(state, last)
+        "lessons": render_lessons(
+            [one for one in state.iterations[:-1] if one.learnings][-3:], last.number, _list_other_attempts(state, last)
         ),
         "inbox": INBOX,
         "outbox": OUTBOX,
@@ -133,12 +133,12 @@ def reflector_prompt(templates: Templates, settings: LoopParameters, state: Loop
     return build_prompt(fill_parts("loop-reflector", templates["loop-reflector"], values, REFLECTOR_PARTS))
 
 
-def _other_attempts(state: LoopState, last: Iteration) -> list[Attempt]:
+def _list_other_attempts(state: LoopState, last: Iteration) -> list[Attempt]:
     """What was tried without progress, without the iteration that a prompt is about."""
     return [one for one in state.tried if last.number not in one.iterations]
 
 
-def commit_message(task: str, iteration: Iteration) -> str:
+def compose_commit_message(task: str, iteration: Iteration) -> str:
     """What the commit of an iteration says: what was done, for what, and what the checks made of it."""
     action = " ".join(iteration.action.split())
     subject = action if len(action) <= 60 else action[:57] + "..."
@@ -171,14 +171,14 @@ def _has_counted(iteration: Iteration) -> bool:
     return all(check.status in known for check in iteration.checks)
 
 
-def _scope_rule(settings: LoopParameters) -> str:
+def _describe_scope(settings: LoopParameters) -> str:
     if not settings.scope:
         return "- Work only in this directory, and only on what the task and its checks need."
     patterns = ", ".join(f"`{glob}`" for glob in settings.scope)
     return f"- Change only files that match {patterns}. A change to any other file fails the run."
 
 
-def _may_change_rule(settings: LoopParameters) -> str:
+def _describe_may_change(settings: LoopParameters) -> str:
     if not settings.may_change:
         return ""
     patterns = ", ".join(f"`{glob}`" for glob in settings.may_change)
@@ -197,5 +197,5 @@ def _describe_changes(changed: Sequence[FileStat], settings: LoopParameters) -> 
 
 
 def _describe_attempts(templates: Templates, state: LoopState) -> str:
-    values = {"tried": tried_text(state.tried), "times": str(state.progress.stalled)}
+    values = {"tried": render_attempts(state.tried), "times": str(state.progress.stalled)}
     return fill_template("loop-pivot", templates["loop-pivot"], values)

@@ -21,20 +21,22 @@ MAX_NAMES = 20
 """Tests that a sentence names at most."""
 
 
-def verdict_summary(verdict: Verdict) -> str:
+def summarize_verdict(verdict: Verdict) -> str:
     """One line: which checks passed, how the others did not, and what the guards found."""
     checks = "; ".join(f"{name_check(r)} {describe_result(r)}" for r in (verdict.failed or verdict.results))
     return f"{checks}; but {' '.join(f.sentence for f in verdict.gamed)}" if verdict.gamed else checks
 
 
-def failure_text(verdict: Verdict, baseline: tuple[CheckStatus, ...] = (), failed_before: Collection[str] = ()) -> str:
+def render_failures(
+    verdict: Verdict, baseline: tuple[CheckStatus, ...] = (), failed_before: Collection[str] = ()
+) -> str:
     """The failing checks and the guards' findings, for the prompt of a hat."""
-    findings = findings_text(verdict, asks_user=False)
-    parts = [results_text(verdict, baseline, failed_before, {}) if verdict.failed else "", findings]
+    findings = render_findings(verdict, asks_user=False)
+    parts = [render_results(verdict, baseline, failed_before, {}) if verdict.failed else "", findings]
     return "\n\n".join(part for part in parts if part)
 
 
-def results_text(
+def render_results(
     verdict: Verdict, baseline: tuple[CheckStatus, ...], failed_before: Collection[str], logs: dict[str, str]
 ) -> str:
     """Every check with its result; of one that failed also what it printed, and where all of it is.
@@ -45,25 +47,27 @@ def results_text(
         return (
             "All checks pass, but this does not count yet: see the findings." if verdict.gamed else "All checks pass."
         )
-    share = quoted_share(verdict)
+    share = compute_quoted_share(verdict)
     regressed = {r.title for r, what in attribute_checks(verdict, baseline) if what is Attribution.REGRESSED}
     lines = (
         [f"Passed: {', '.join(name_check(r) for r in verdict.results if r.passed)}."] if _has_passed(verdict) else []
     )
     for result in verdict.failed:
-        lines.append(_failed_text(result, share, logs.get(result.title, ""), is_regression=result.title in regressed))
+        lines.append(
+            _render_failed_check(result, share, logs.get(result.title, ""), is_regression=result.title in regressed)
+        )
     if broken := find_newly_failing(verdict, failed_before):
         # Not "broken": a recipe that stopped early may not have run them before.
         lines.append(f"These tests fail now and did not fail before this run: {list_names(broken)}")
     return "\n\n".join(lines)
 
 
-def quoted_share(verdict: Verdict) -> int:
+def compute_quoted_share(verdict: Verdict) -> int:
     """How many characters of the output of each failing check a prompt quotes."""
     return QUOTED // max(1, len(verdict.failed))
 
 
-def _failed_text(result: CheckResult, room: int, log: str, *, is_regression: bool) -> str:
+def _render_failed_check(result: CheckResult, room: int, log: str, *, is_regression: bool) -> str:
     output, left_out = excerpt_output(result.output, room)
     before = ", and passed before this run" if is_regression else ""
     lines = [f"$ {result.command or result.title}\n({describe_result(result)}{before})"]
@@ -78,7 +82,7 @@ def _has_passed(verdict: Verdict) -> bool:
     return any(result.passed for result in verdict.results)
 
 
-def findings_text(verdict: Verdict, *, asks_user: bool = True) -> str:
+def render_findings(verdict: Verdict, *, asks_user: bool = True) -> str:
     """What the guards found: what prevents success, and what only looks wrong.
 
     `asks_user` is whether the run asks the user if the agent keeps a change.
@@ -111,7 +115,7 @@ def findings_text(verdict: Verdict, *, asks_user: bool = True) -> str:
     return "\n".join(lines)
 
 
-def verification_text(verdict: Verdict, baseline: tuple[CheckStatus, ...] = ()) -> str:
+def render_verification(verdict: Verdict, baseline: tuple[CheckStatus, ...] = ()) -> str:
     """What the report shows of all checks, and of the guards."""
     change = {result.title: f"; {what}" for result, what in attribute_checks(verdict, baseline)}
     checks = [
@@ -122,7 +126,7 @@ def verification_text(verdict: Verdict, baseline: tuple[CheckStatus, ...] = ()) 
     return "\n\n".join([*checks, "\n".join(found)]).strip()
 
 
-def failing_names(verdict: Verdict) -> tuple[str, ...]:
+def list_failing_names(verdict: Verdict) -> tuple[str, ...]:
     """What fails, by name: tests if a check names them, else the check itself."""
     return tuple(dict.fromkeys(one for result in verdict.failed for one in (result.failing or (name_check(result),))))
 
@@ -161,30 +165,32 @@ def describe_result(result: CheckResult) -> str:
     return f"{status}: {', '.join(facts)}" if facts else status
 
 
-def report_path(home: str, now: float, loop: str, ends: int) -> str:
+def name_report_path(home: str, now: float, loop: str, ends: int) -> str:
     """Where the report of a loop that has ended so often goes."""
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H-%M-%S")
     again = f"-{ends}" if ends > 1 else ""
     return f"{home}/completion-{stamp}-{loop[-4:]}{again}.md"
 
 
-def completion_report(state: LoopState, settings: LoopParameters, ended: RunEnded, checks: tuple[Check, ...]) -> str:
+def render_completion_report(
+    state: LoopState, settings: LoopParameters, ended: RunEnded, checks: tuple[Check, ...]
+) -> str:
     """The report in Markdown."""
     sections = [
         f"# Ralph loop: {ended.outcome}",
-        _facts(state, settings, ended),
-        "## Verification\n\n" + (fence(state.verification) if state.verification else _never_ran(checks)),
-        _files(ended),
-        missing_section(ended),
-        "## Iterations\n\n" + _history(state),
-        _lessons(state),
-        "## Next\n\n" + _next(state, settings, ended),
+        _render_facts(state, settings, ended),
+        "## Verification\n\n" + (fence(state.verification) if state.verification else _list_never_ran(checks)),
+        _render_files(ended),
+        render_missing_refs(ended),
+        "## Iterations\n\n" + _render_history(state),
+        _render_lessons(state),
+        "## Next\n\n" + _render_next(state, settings, ended),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _facts(state: LoopState, settings: LoopParameters, ended: RunEnded) -> str:
-    spent, best, total = ended.spent, state.best, totals(ended)
+def _render_facts(state: LoopState, settings: LoopParameters, ended: RunEnded) -> str:
+    spent, best, total = ended.spent, state.best, add_up_changes(ended)
     rows = [
         ("Task", state.task),
         ("Type", settings.type),
@@ -192,23 +198,23 @@ def _facts(state: LoopState, settings: LoopParameters, ended: RunEnded) -> str:
         ("Status", f"{ended.outcome} ({ended.reason})"),
         ("Criterion", settings.criterion),
         ("Iterations", f"{spent.iterations} of {ended.limits.iterations or 'any number'}"),
-        ("Duration", f"{duration(spent.active_seconds)} of active work"),
+        ("Duration", f"{format_duration(spent.active_seconds)} of active work"),
         ("Turns", str(spent.turns)),
         ("Cost", describe_cost(spent)),
         ("Tokens", f"{spent.input_tokens} in, {spent.output_tokens} out"),
-        ("Changes", changes_text(total)),
+        ("Changes", describe_change(total)),
         ("Best iteration", _describe_best(best) if best else "none was recorded"),
-        *isolation_row(ended),
+        *render_isolation_row(ended),
     ]
     return "| | |\n| --- | --- |\n" + "\n".join(row(*one) for one in rows)
 
 
-def isolation_row(ended: RunEnded) -> list[tuple[str, str]]:
+def render_isolation_row(ended: RunEnded) -> list[tuple[str, str]]:
     """The row of a report about the sandbox; none if an older version of Ralph recorded the run."""
     return [("Sandbox", ended.sandbox)] if ended.sandbox else []
 
 
-def _files(ended: RunEnded) -> str:
+def _render_files(ended: RunEnded) -> str:
     if not ended.files:
         return ""
     rows = [row(stat.path, stat.added, stat.removed) for stat in ended.files]
@@ -216,31 +222,31 @@ def _files(ended: RunEnded) -> str:
     return "## Files\n\n| file | added | removed |\n| --- | --- | --- |\n" + "\n".join(rows)
 
 
-def missing_section(ended: RunEnded) -> str:
+def render_missing_refs(ended: RunEnded) -> str:
     """What of the user's branches, tags and stash is missing, with the commands that bring it back."""
     if not ended.missing:
         return ""
     return "## Missing from the repository\n\n" + "\n".join(f"- {sentence}" for sentence in ended.missing)
 
 
-def _history(state: LoopState) -> str:
+def _render_history(state: LoopState) -> str:
     if not state.iterations:
         return "No turn was started."
     first = state.iterations[0].number
     older = f"Iterations 1 to {first - 1} are in `iterations.jsonl` beside the loop's state.\n\n" if first > 1 else ""
     head = row("#", "role", "what was done", "verdict", "time", "cost", "changes")
-    return older + "\n".join([head, row(*["---"] * 7), *map(_row, state.iterations)])
+    return older + "\n".join([head, row(*["---"] * 7), *map(_render_row, state.iterations)])
 
 
-def _row(i: Iteration) -> str:
+def _render_row(i: Iteration) -> str:
     price = "unknown" if i.cost is None else f"${i.cost:.4f}"
     verdict = "PASS" if i.passed else f"FAIL: {i.result}"
     role = i.role + (" (other approach)" if i.pivot else "")
-    changes = changes_text(Change("", i.files, i.added, i.removed))
-    return row(i.number, role, i.action, verdict, duration(i.seconds), price, changes)
+    changes = describe_change(Change("", i.files, i.added, i.removed))
+    return row(i.number, role, i.action, verdict, format_duration(i.seconds), price, changes)
 
 
-def _lessons(state: LoopState) -> str:
+def _render_lessons(state: LoopState) -> str:
     lines = list_lessons(state.iterations)
     return "## Learned\n\n" + "\n".join(lines) if lines else ""
 
@@ -259,7 +265,7 @@ def name_iterations(numbers: Sequence[int]) -> str:
     return f"Iteration{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
-def _next(state: LoopState, settings: LoopParameters, ended: RunEnded) -> str:
+def _render_next(state: LoopState, settings: LoopParameters, ended: RunEnded) -> str:
     run, best = settings.run_id, state.best
     if ended.outcome.succeeded:
         return f"See what changed with `ralph diff {run}`; undo it with `ralph undo {run}`."
@@ -305,22 +311,22 @@ def allow_command(run: str, rules: Sequence[str]) -> str:
     return " ".join((f"ralph resume {run}", *(f"--allow '{rule}=REASON'" for rule in rules)))
 
 
-def totals(ended: RunEnded) -> Change:
+def add_up_changes(ended: RunEnded) -> Change:
     """All changes since before the run, added up."""
     files = len(ended.files) + ended.more_files
     return Change("", files, sum(f.added for f in ended.files), sum(f.removed for f in ended.files))
 
 
-def changes_text(change: Change) -> str:
+def describe_change(change: Change) -> str:
     """How much was changed."""
     return f"{count(change.files, 'file')}, +{change.added}, -{change.removed}"
 
 
-def _never_ran(checks: tuple[Check, ...]) -> str:
+def _list_never_ran(checks: tuple[Check, ...]) -> str:
     return "The checks were not run:\n\n" + "\n".join(f"- {check.title}" for check in checks)
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A span of time in hours, minutes and seconds."""
     if seconds < 60:
         return f"{seconds:.1f} s"

@@ -37,45 +37,45 @@ from ralph.workflows.loop.learning import (
     Lesson,
     add_attempt,
     choose_lessons,
+    derive_lesson,
+    describe_changed_results,
     describe_failure,
-    draw_lesson,
-    judged_checks,
-    news_text,
-    reflection_of,
+    list_judged_checks,
+    render_reflection,
     with_lesson,
 )
 from ralph.workflows.loop.prompt import (
     Templates,
-    actor_prompt,
+    build_actor_prompt,
+    build_reflector_prompt,
     choose_role,
-    commit_message,
+    compose_commit_message,
     list_inbox,
-    reflector_prompt,
 )
 from ralph.workflows.loop.report import (
-    completion_report,
-    failing_names,
-    findings_text,
+    compute_quoted_share,
+    list_failing_names,
     name_check,
-    quoted_share,
-    report_path,
-    results_text,
-    verdict_summary,
-    verification_text,
+    name_report_path,
+    render_completion_report,
+    render_findings,
+    render_results,
+    render_verification,
+    summarize_verdict,
 )
 from ralph.workflows.loop.state import (
+    MAX_REMEMBERED_ITERATIONS,
     PROFILES,
-    REMEMBERED,
     Best,
     Iteration,
     LoopParameters,
     LoopState,
     OnStuck,
     Phase,
-    current_loop_json,
-    log_line,
     read_state,
-    state_json,
+    render_current_loop,
+    render_log_line,
+    render_state,
 )
 
 FAILED_TURN_WAITS = (0.0, 0.0, 30.0, 60.0, 60.0)
@@ -126,15 +126,15 @@ class Loop:
             case Phase.ACT:
                 return Do((self._request_turn(state),))
             case Phase.VERIFY:
-                return Do((RunChecks(_iteration_key(state), self.checks),))
+                return Do((RunChecks(_make_iteration_key(state), self.checks),))
             case Phase.COMMIT:
                 last = state.iterations[-1]
-                message = commit_message(state.task, last)
+                message = compose_commit_message(state.task, last)
                 return Do(
                     (Commit(str(WorkKey(WorkKind.COMMIT, number=last.number)), last.number, last.snapshot, message),)
                 )
             case Phase.REFLECT:
-                prompt = reflector_prompt(self.prompts, self.settings, state)
+                prompt = build_reflector_prompt(self.prompts, self.settings, state)
                 key = str(WorkKey(WorkKind.REFLECTION, number=state.iterations[-1].number))
                 request = TurnRequest(
                     key,
@@ -152,10 +152,10 @@ class Loop:
 
     def accept(self, state: LoopState, event: Event, now: float) -> Transition[LoopState]:
         """What follows from an event: the next state, and the documents that record it."""
-        after = self.next_state(state, event)
+        after = self.apply_event(state, event)
         match event:
             case TurnEnded() if state.phase is Phase.REFLECT:
-                return self._transition_with_reflection(after, now)
+                return self._build_transition_with_reflection(after, now)
             case ChecksEnded() if state.phase is Phase.BASELINE or state.pending is None:
                 transition = self._transition(after)
                 known = len(after.recalled) if not state.recalled else 0
@@ -163,21 +163,21 @@ class Loop:
                 return replace(transition, notices=(notice,)) if known else transition
             case ChecksEnded():
                 reflects = Phase.REFLECT in (after.phase, *after.next_phases)
-                transition = self._transition(after) if reflects else self._transition_with_reflection(after, now)
-                lines = {f"{self.home}/iterations.jsonl": log_line(after.iterations[-1])}
+                transition = self._transition(after) if reflects else self._build_transition_with_reflection(after, now)
+                lines = {f"{self.home}/iterations.jsonl": render_log_line(after.iterations[-1])}
                 transition = replace(transition, side_files=replace(transition.side_files, lines=lines))
                 return replace(transition, notices=(*transition.notices, *_describe_failed_turn(after)))
             case DocumentEdited(path=self.state_path) | WorkCommitted():
                 return self._transition(after)
             case RunEnded():
-                report = completion_report(after, self.settings, event, self.checks)
-                place = report_path(HOME, now, self.settings.run_id, after.ends)
+                report = render_completion_report(after, self.settings, event, self.checks)
+                place = name_report_path(HOME, now, self.settings.run_id, after.ends)
                 transition = self._transition(after)
                 return replace(transition, documents={**transition.documents, place: report})
             case _:
                 return Transition(after)
 
-    def next_state(self, state: LoopState, event: Event) -> LoopState:
+    def apply_event(self, state: LoopState, event: Event) -> LoopState:
         match event:
             case TurnEnded(result=result) if state.phase is Phase.REFLECT:
                 return _enter_next_phase(_accept_reflection(state, result))
@@ -201,12 +201,12 @@ class Loop:
     def _request_turn(self, state: LoopState) -> TurnRequest:
         lessons = choose_lessons(state, PROFILES[self.settings.type].window)
         return TurnRequest(
-            key=_iteration_key(state),
+            key=_make_iteration_key(state),
             role=choose_role(state, self.settings),
-            prompt=actor_prompt(self.prompts, self.settings, self.checks, state, lessons),
+            prompt=build_actor_prompt(self.prompts, self.settings, self.checks, state, lessons),
             is_iteration=True,
             answer_schema="loop.actor",
-            failures=_since_best(state),
+            failures=_count_since_best(state),
             verifies_failed_changes=True,
             delay=FAILED_TURN_WAITS[state.failed_turns],
             inbox=list_inbox(state),
@@ -214,18 +214,18 @@ class Loop:
         )
 
     def _transition(self, state: LoopState) -> Transition[LoopState]:
-        documents = {self.state_path: state_json(state, self.settings)}
-        copies = {f"{HOME}/current-loop.json": current_loop_json(state, self.settings)}
+        documents = {self.state_path: render_state(state, self.settings)}
+        copies = {f"{HOME}/current-loop.json": render_current_loop(state, self.settings)}
         return Transition(state, documents, SideFiles(copies))
 
-    def _transition_with_reflection(self, state: LoopState, now: float) -> Transition[LoopState]:
+    def _build_transition_with_reflection(self, state: LoopState, now: float) -> Transition[LoopState]:
         """The same with the reflection on the last iteration, if there is something to learn from it."""
         transition = self._transition(state)
         last = state.iterations[-1]
         if not last.passed and not last.what_failed:
             return transition
         path = f"{HOME}/reflections/loops/{self.settings.run_id}/iteration-{last.number}.yaml"
-        copies = {**transition.side_files.copies, path: reflection_of(state, self.settings, now)}
+        copies = {**transition.side_files.copies, path: render_reflection(state, self.settings, now)}
         return replace(transition, side_files=SideFiles(copies))
 
     def _accept_edit(self, state: LoopState, path: str, content: str) -> LoopState:
@@ -252,7 +252,7 @@ class Loop:
         answer = result.answer or {}
         # That the turn was cut short is the reason below, and not what it did.
         error = result.error if result.end not in _CUT_SHORT else ""
-        action = str(answer.get("summary") or _last_line(result.text) or error or "no word from the agent")
+        action = str(answer.get("summary") or _find_last_line(result.text) or error or "no word from the agent")
         if result.warnings:
             action = f"{action} (warning: {'; '.join(result.warnings)[:300]})"
         change = event.change
@@ -292,9 +292,9 @@ class Loop:
         is_progress = not verdict.unrunnable and state.progress.after(verdict, state.iteration).stalled == 0
         state = replace(
             state,
-            iterations=(*state.iterations, judged)[-REMEMBERED:] if judged else state.iterations,
+            iterations=(*state.iterations, judged)[-MAX_REMEMBERED_ITERATIONS:] if judged else state.iterations,
             pending=None,
-            best=_best(state.best, judged, is_progress=is_progress),
+            best=_choose_best(state.best, judged, is_progress=is_progress),
             unverified=state.unverified + 1 if verdict.unrunnable else 0,
         )
         then = self._choose_next(state, verdict, follows_turn=judged is not None)
@@ -377,22 +377,22 @@ class Loop:
         for number, result in enumerate(verdict.results, 1):
             if result.passed or not result.log:
                 continue
-            if result.left_out or excerpt_output(result.output, quoted_share(verdict))[1]:
+            if result.left_out or excerpt_output(result.output, compute_quoted_share(verdict))[1]:
                 inside = f"checks/{number}.txt"
                 paths[result.title] = f"{INBOX}/{inside}"
                 logs[inside] = f".ralph/runs/{self.settings.run_id}/{result.log}"
         state = replace(
             state,
-            failure=results_text(verdict, state.baseline, state.failed_before, paths),
-            findings=findings_text(verdict),
+            failure=render_results(verdict, state.baseline, state.failed_before, paths),
+            findings=render_findings(verdict),
             blocking_rules=tuple(sorted({str(finding.rule) for finding in verdict.gamed})),
             logs=logs,
-            verification=verification_text(verdict, state.baseline),
+            verification=render_verification(verdict, state.baseline),
         )
         if verdict.unrunnable or verdict.gamed:
             # What fails is not known, or a test passes only because it was skipped.
             return replace(state, fixed=(), broken=())
-        now = failing_names(verdict)[:MAX_FAILED_TESTS]
+        now = list_failing_names(verdict)[:MAX_FAILED_TESTS]
         return replace(
             state,
             failing=now,
@@ -438,10 +438,10 @@ def _judge_iteration(state: LoopState, verdict: Verdict) -> Iteration:
     pending = state.pending or Iteration(state.iteration, "", "")
     judged = replace(
         pending,
-        result=verdict_summary(verdict),
+        result=summarize_verdict(verdict),
         passed=verdict.passed,
         score=round(verdict.score, 4),
-        checks=judged_checks(verdict, state.baseline),
+        checks=list_judged_checks(verdict, state.baseline),
         failing=state.failing[:MAX_NAMES],
         fixed=state.fixed[:MAX_NAMES],
         broken=state.broken[:MAX_NAMES],
@@ -451,7 +451,7 @@ def _judge_iteration(state: LoopState, verdict: Verdict) -> Iteration:
         return replace(judged, learnings=Lesson("", judged.why, "").text)
     if verdict.unrunnable:
         return replace(judged, why="", try_next="")
-    return with_lesson(judged, draw_lesson(judged, verdict, state))
+    return with_lesson(judged, derive_lesson(judged, verdict, state))
 
 
 def _rate_baseline(verdict: Verdict) -> Best | None:
@@ -459,10 +459,10 @@ def _rate_baseline(verdict: Verdict) -> Best | None:
     score = round(verdict.score, 4)
     if not score or not verdict.snapshot or verdict.passed:
         return None
-    return Best(0, verdict.snapshot, score, verdict_summary(verdict))
+    return Best(0, verdict.snapshot, score, summarize_verdict(verdict))
 
 
-def _best(best: Best | None, judged: Iteration | None, *, is_progress: bool) -> Best | None:
+def _choose_best(best: Best | None, judged: Iteration | None, *, is_progress: bool) -> Best | None:
     """The better of two iterations, by their scores; the earlier one if they are equal and the later made no progress.
 
     If the checks count nothing, no iteration has a score. Then it is the last one that made progress.
@@ -489,12 +489,12 @@ def _accept_reflection(state: LoopState, result: TurnResult) -> LoopState:
         what_failed=last.what_failed,
         why=str(answer.get("why") or last.why),
         try_next=str(answer.get("next") or last.try_next),
-        news=news_text(last.fixed, last.broken),
+        news=describe_changed_results(last.fixed, last.broken),
     )
     return replace(state, iterations=(*state.iterations[:-1], with_lesson(last, lesson)))
 
 
-def _since_best(state: LoopState) -> int:
+def _count_since_best(state: LoopState) -> int:
     """How many iterations have come and gone since the best one."""
     return max(0, state.iteration - 1 - (state.best.number if state.best else 0))
 
@@ -521,11 +521,11 @@ _CUT_SHORT = {
 """Why the work of a turn is not complete, if the agent had no time to say anything."""
 
 
-def _last_line(text: str) -> str:
+def _find_last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:300] if lines else ""
 
 
-def _iteration_key(state: LoopState) -> str:
+def _make_iteration_key(state: LoopState) -> str:
     """The key of the turn of this iteration, and of its checks."""
     return str(WorkKey(WorkKind.ITERATION, number=state.iteration))

@@ -81,7 +81,7 @@ def guess(task: str, criterion: str) -> TaskType:
     return TaskType.GENERAL
 
 
-def too_few(name: TaskType, most: int | None) -> str:
+def warn_if_too_few(name: TaskType, most: int | None) -> str:
     """A note where the limit is below what such work usually takes."""
     usual = PROFILES[name].usual
     if usual is None or most is None or most >= usual[0]:
@@ -91,7 +91,7 @@ def too_few(name: TaskType, most: int | None) -> str:
 
 SCHEMA = 1
 _ITERATION = ("number", "action", "result", "learnings")
-REMEMBERED = 10
+MAX_REMEMBERED_ITERATIONS = 10
 """How many past iterations the documents hold."""
 
 
@@ -255,25 +255,27 @@ class LoopParameters:
     """Whether every iteration is committed."""
 
 
-def state_json(state: LoopState, settings: LoopParameters) -> str:
+def render_state(state: LoopState, settings: LoopParameters) -> str:
     """The text of `state.json`."""
     own = to_plain(replace(state, extra={}, iterations=(), task=""))
     own.pop("task"), own.pop("extra")
-    return _dump({"schema": SCHEMA, "loopId": settings.run_id, **_shared_fields(state, settings), **own, **state.extra})
+    return _dump(
+        {"schema": SCHEMA, "loopId": settings.run_id, **_collect_shared_fields(state, settings), **own, **state.extra}
+    )
 
 
-def current_loop_json(state: LoopState, settings: LoopParameters) -> str:
+def render_current_loop(state: LoopState, settings: LoopParameters) -> str:
     """The text of `current-loop.json`: exactly the fields that tools of others know."""
     if state.pending:
         # The turn has ended and its checks have not: a pause can come between the two.
         waiting = replace(state.pending, result="not verified yet")
         state = replace(state, iterations=(*state.iterations, waiting))
-    fields = _shared_fields(state, settings)
+    fields = _collect_shared_fields(state, settings)
     fields["iterations"] = [{key: i[key] for key in _ITERATION} for i in fields["iterations"]]
     return _dump(fields)
 
 
-def log_line(iteration: Iteration) -> str:
+def render_log_line(iteration: Iteration) -> str:
     """An iteration as a line of `iterations.jsonl`."""
     return to_json(iteration)
 
@@ -282,11 +284,11 @@ def read_state(text: str, where: str, settings: LoopParameters) -> LoopState:
     """The state in a `state.json`, edited by hand or not."""
     data = require_schema(read_json(text, where, "correct the file, then `ralph resume`"), SCHEMA, where)
     state = from_plain(LoopState, {key: value for key, value in data.items() if key != "extra"}, where)
-    known = {"schema", "loopId", *_shared_fields(state, settings), *LoopState.__dataclass_fields__}
+    known = {"schema", "loopId", *_collect_shared_fields(state, settings), *LoopState.__dataclass_fields__}
     return replace(state, extra={key: value for key, value in data.items() if key not in known})
 
 
-def _shared_fields(state: LoopState, settings: LoopParameters) -> dict[str, Any]:
+def _collect_shared_fields(state: LoopState, settings: LoopParameters) -> dict[str, Any]:
     last = state.iterations[-1] if state.iterations else None
     result = last.result if last else "".join(state.failure.splitlines()[:1])
     minutes = None if settings.timeout is None else round(settings.timeout / 60, 2)

@@ -21,7 +21,7 @@ from ralph.documents.session.reports import (
     parse_report,
 )
 from ralph.documents.session.values import render_timestamp as stamp
-from ralph.workflows.merge_rules import MERGE_FAILURES, LeftQueue
+from ralph.workflows.merge_rules import MERGE_FAILURES, SettledMerge
 from ralph.workflows.session.state import SessionSettings, SessionState, Step, name_task_worktree
 from ralph.workflows.session.task_graph import TaskGraph
 
@@ -29,10 +29,10 @@ MAX_REPLANS = 2
 """How often a task is planned again in an iteration because the user asked for something else."""
 SPLIT_AFTER = 2
 """A task is split after this number of attempts that ran out of time."""
-FEWEST_CHILDREN, MAX_CHILDREN = 2, 4
-_QUOTED = 4000
+MIN_CHILDREN, MAX_CHILDREN = 2, 4
+_MAX_QUOTED_CHARS = 4000
 """Characters of the output of checks for a reviewer, and in a report."""
-WHY_ROOM = 2000
+MAX_WHY_CHARS = 2000
 """Characters of the output of checks for the next attempt; its prompt has room for a few more (`prompts.WHY_BUDGET`)."""
 _MAX_FILES = 20
 
@@ -64,7 +64,7 @@ def request_startable_tasks(settings: SessionSettings, state: SessionState) -> S
         return state
     state = state.with_current_graph()
     for name in [] if state.flow.is_stopped else _choose_tasks(settings, state):
-        state = _request_attempt(state, name, next_attempt(settings, state, name))
+        state = _request_attempt(state, name, choose_next_attempt(settings, state, name))
     return state.with_current_graph()
 
 
@@ -84,7 +84,7 @@ def accept_execution(
     has_no_result = result.end is TurnEnd.WALL or (result.end is not TurnEnd.FINISHED and not answer)
     if has_no_result and not settings.layout.is_classic:
         return _fail_without_answer(settings, state, task, result, now)
-    state = _file_report(settings, state, task, _compose_report(settings, state, task, result, now))
+    state = _store_report(settings, state, task, _compose_report(settings, state, task, result, now))
     if rescoped := scope_change(answer):
         return _ask_for_other_task(settings, state, task, rescoped, now)
     if has_no_result or answer.get("status") != "completed" or not answer.get("success_criteria_met"):
@@ -95,7 +95,7 @@ def accept_execution(
             part = f"### Review Summary\nThe attempt produced no usable result, so no reviewer was started: {why}"
             state = _with_review(settings, state, task, part, qualified=False)
         return fail_attempt(state, task, now, why)
-    step = Step.CHECK if settings.task_checks(state.tasks[task]) else Step.REVIEW
+    step = Step.CHECK if settings.compile_task_checks(state.tasks[task]) else Step.REVIEW
     return state.with_annotation(task, Marker.PENDING, "pending", stamp(now)).with_task_flow(
         task, step=step, check_results=""
     )
@@ -135,7 +135,7 @@ def accept_checks(
     summary = "The engine ran the checks that the success criteria name. They failed, so no reviewer was started."
     part = f"### Review Summary\n{summary}\n\n{fence(outputs)}"
     state = _with_review(settings, state, task, part, qualified=False)
-    return fail_attempt(state, task, now, describe_verdict(verdict, WHY_ROOM))
+    return fail_attempt(state, task, now, describe_verdict(verdict, MAX_WHY_CHARS))
 
 
 def accept_review(
@@ -181,15 +181,15 @@ def finish_tasks_by_reports(settings: SessionSettings, state: SessionState, now:
     return state
 
 
-def recheck(settings: SessionSettings, state: SessionState) -> SessionState:
+def require_checks_again(settings: SessionSettings, state: SessionState) -> SessionState:
     """The state in which all checks have to run again, because the tree has changed."""
     for name in state.tasks:
-        if state.flow_of(name).step is Step.REVIEW and settings.task_checks(state.tasks[name]):
+        if state.flow_of(name).step is Step.REVIEW and settings.compile_task_checks(state.tasks[name]):
             state = state.with_task_flow(name, step=Step.CHECK)
     return state.with_flow(check_results="", passed=False)
 
 
-def changed_tree(ended: TurnEnded) -> bool:
+def has_changed_tree(ended: TurnEnded) -> bool:
     """Whether the turns for some work changed files, so that earlier checks do not count for the tree."""
     change = ended.change
     return change is not None and change.files > 0
@@ -201,7 +201,7 @@ def accept_split(
     """After a planner split a task: its children replace it, also as dependencies of other tasks."""
     parsed = [tasks.parse_task(text, name) for name, text in sorted(result.documents.items())]
     new = [one for one in parsed if one.id not in state.tasks]
-    if result.end is not TurnEnd.FINISHED or not FEWEST_CHILDREN <= len(new) <= MAX_CHILDREN:
+    if result.end is not TurnEnd.FINISHED or not MIN_CHILDREN <= len(new) <= MAX_CHILDREN:
         return fail_attempt(state, task, now, state.flow_of(task).why)
     number, needed = state.metadata.iteration, state.tasks[task].depends_on
     children = {}
@@ -224,7 +224,7 @@ def accept_split(
     return state.with_task_flow(task, step=Step.REST).with_metadata(replaced=replaced)
 
 
-def accept_merge(state: SessionState, work: LeftQueue, now: float) -> SessionState:
+def accept_merge(state: SessionState, work: SettledMerge, now: float) -> SessionState:
     """After the merge queue merged a task, or gave it up."""
     if work.is_merged:
         return state.with_finished_task(work.task, stamp(now))
@@ -238,7 +238,7 @@ def _describe_merge(merged: MergeEnded) -> str:
     if merged.files:
         lines.append(f"files: {', '.join(merged.files[:_MAX_FILES])}")
     if merged.verdict and not merged.verdict.passed:
-        lines.append(describe_verdict(merged.verdict, WHY_ROOM))
+        lines.append(describe_verdict(merged.verdict, MAX_WHY_CHARS))
     return "\n".join(lines)
 
 
@@ -264,11 +264,11 @@ def reopen_task(settings: SessionSettings, state: SessionState, name: str) -> Se
     """The state in which a failed task is to do again, with all its attempts."""
     flow = state.flow_of(name)
     attempt = state.attempt(name)
-    state = state.with_annotation(name, Marker.TODO, "reset", attempt=next_attempt(settings, state, name))
+    state = state.with_annotation(name, Marker.TODO, "reset", attempt=choose_next_attempt(settings, state, name))
     return state.without_task_flow(name).with_task_flow(name, why=flow.why, attempt=attempt, replans=flow.replans)
 
 
-def next_attempt(settings: SessionSettings, state: SessionState, task: str) -> int:
+def choose_next_attempt(settings: SessionSettings, state: SessionState, task: str) -> int:
     """The number of the next attempt; one that has a report is never used again."""
     number = state.attempt(task) + 1
     while settings.layout.report(state.metadata.iteration, task, number) in state.texts:
@@ -276,7 +276,7 @@ def next_attempt(settings: SessionSettings, state: SessionState, task: str) -> i
     return number
 
 
-def describe_verdict(verdict: Verdict, room: int = _QUOTED) -> str:
+def describe_verdict(verdict: Verdict, room: int = _MAX_QUOTED_CHARS) -> str:
     """The results of checks, for a reviewer and the next attempt. Failed checks come first and share the room."""
     share = room // max(1, len(verdict.failed))
     lines = []
@@ -351,7 +351,7 @@ def _fail_without_answer(
     if ran_out_of_time:
         why = f"it ran out of time ({minutes:g} {'minute' if minutes == 1 else 'minutes'})"
     text = compose_failed_report(task, state.metadata.iteration, flow.attempt, stamp(now), why[:1].upper() + why[1:])
-    state = _file_report(settings, state, task, text).with_task_flow(task, timeouts=flow.timeouts + ran_out_of_time)
+    state = _store_report(settings, state, task, text).with_task_flow(task, timeouts=flow.timeouts + ran_out_of_time)
     is_child = any(task in children for children in state.metadata.replaced.values())
     if not is_child and (not ran_out_of_time or flow.timeouts + 1 >= SPLIT_AFTER):
         return state.with_task_flow(task, step=Step.SPLIT, why=why)
@@ -366,7 +366,7 @@ def _compose_report(settings: SessionSettings, state: SessionState, task: str, r
     return compose_report(task, state.metadata.iteration, attempt, stamp(now), body)
 
 
-def _file_report(settings: SessionSettings, state: SessionState, task: str, text: str) -> SessionState:
+def _store_report(settings: SessionSettings, state: SessionState, task: str, text: str) -> SessionState:
     return state.with_texts({settings.layout.report(state.metadata.iteration, task, state.flow_of(task).attempt): text})
 
 
@@ -377,7 +377,7 @@ def _with_review(settings: SessionSettings, state: SessionState, task: str, part
     text = append_review(report, part)
     if parse_report(text).verdict is not verdict:
         text = append_review(report, f"{part.rstrip()}\n\n**Status**: {verdict}\n")
-    return _file_report(settings, state, task, text)
+    return _store_report(settings, state, task, text)
 
 
 def _is_sequential(state: SessionState, name: str) -> bool:

@@ -28,7 +28,7 @@ from ralph.documents.session.tasks import natural_key
 from ralph.documents.session.values import front_values, with_front_matter
 from ralph.documents.session.values import render_timestamp as stamp
 from ralph.workflows.session.execution import add_update, withdraw_attempt
-from ralph.workflows.session.planning import UPDATE, accept_breakdown, add_listed_tasks, next_step
+from ralph.workflows.session.planning import UPDATE, accept_breakdown, add_listed_tasks, find_next_step
 from ralph.workflows.session.state import SessionSettings, SessionState, Step
 from ralph.workflows.session.work_keys import SessionKey, SessionWork
 
@@ -104,7 +104,7 @@ def reviews(state: SessionState) -> list[ClassicReview]:
     return [parse_classic_review(number, state.texts[path]) for number, path in found.items()]
 
 
-def last_review(state: SessionState) -> ClassicReview | None:
+def find_last_review(state: SessionState) -> ClassicReview | None:
     """The last review, if it is one of all that is there now; one that does not tell is believed if it is good."""
     last = next(iter(reviews(state)[::-1]), None)
     if last is None:
@@ -121,11 +121,11 @@ def count_review_rounds(state: SessionState) -> int:
 
 def review_number(state: SessionState) -> int:
     """The number of the review that holds, or that comes next."""
-    last = last_review(state)
+    last = find_last_review(state)
     return last.number if last else max((one.number for one in reviews(state)), default=0) + 1
 
 
-def whole_session_key(state: SessionState, kind: SessionWork) -> SessionKey:
+def make_session_key(state: SessionState, kind: SessionWork) -> SessionKey:
     """The key of the checks or the review of the whole."""
     if not state.layout.is_classic:
         return SessionKey(kind, iteration=state.metadata.iteration, cycle=state.metadata.critique_cycle)
@@ -138,14 +138,14 @@ def infer_metadata(state: SessionState) -> SessionState:
     status, found = Status.IN_PROGRESS, State.SESSION_REVIEW
     if Step.CHECK in active or Step.REVIEW in active:
         found = State.REVIEWING_BATCH
-    elif next_step(state):
+    elif find_next_step(state):
         is_begun = bool(state.texts.get(state.layout.plan(1), "").strip())
-        found = State.PLANNING if is_begun or next_step(state) != PLANNING[0] else State.INITIALIZING
+        found = State.PLANNING if is_begun or find_next_step(state) != PLANNING[0] else State.INITIALIZING
     elif Step.EXECUTE in active:
         found = State.EXECUTING_BATCH
     elif state.has_work_left:
         found = State.BATCHING
-    elif (last := last_review(state)) or count_review_rounds(state) >= MAX_REVIEWS:
+    elif (last := find_last_review(state)) or count_review_rounds(state) >= MAX_REVIEWS:
         found = State.COMPLETE
         status = Status.COMPLETED if last and last.complete else Status.AWAITING_FEEDBACK
     return state.with_metadata(state=found, status=status)
@@ -176,7 +176,7 @@ def accept_knowledge(settings: SessionSettings, state: SessionState, result: Tur
             facts |= {"carried_from": carried} if carried is not None else {}
             texts[path] = with_front_matter(text, name, {**facts, "staged_at": stamp(now)})
     state = state.with_texts(texts).with_flow(approval_asked_at=now, wish="", approved=False, items=())
-    staged = staged_knowledge(settings, state)
+    staged = list_staged_knowledge(settings, state)
     if not staged:
         return state.with_state(State.COMPLETE)
     minutes = state.guardrails.approval_minutes
@@ -207,7 +207,7 @@ def accept_selection(settings: SessionSettings, state: SessionState, result: Tur
     return state.with_flow(items=tuple(kept))
 
 
-def staged_knowledge(settings: SessionSettings, state: SessionState) -> dict[str, str]:
+def list_staged_knowledge(settings: SessionSettings, state: SessionState) -> dict[str, str]:
     """What was learned in this iteration, by where it is to be kept."""
     number, layout = state.metadata.iteration, settings.layout
     found = layout.knowledge_in(state.texts, number)
@@ -216,7 +216,7 @@ def staged_knowledge(settings: SessionSettings, state: SessionState) -> dict[str
 
 def decide_approval(settings: SessionSettings, state: SessionState, now: float) -> Decision:
     """Keep what was learned, or ask whether to. If nobody answers in time, it goes over into the next iteration."""
-    number, found = state.metadata.iteration, _select_items(staged_knowledge(settings, state), state.flow.items)
+    number, found = state.metadata.iteration, _select_items(list_staged_knowledge(settings, state), state.flow.items)
     if state.guardrails.approval == "signal" and not state.flow.approved:
         minutes = state.guardrails.approval_minutes
         if minutes is not None and now < state.flow.approval_asked_at + minutes * 60:
@@ -241,21 +241,21 @@ def _ask_for_approval(settings: SessionSettings, found: Mapping[str, str]) -> st
     return f"{what} learned: {how}"
 
 
-def stage(settings: SessionSettings, state: SessionState) -> Stage:
+def describe_stage(settings: SessionSettings, state: SessionState) -> Stage:
     """How far the session has come, and whether it waits to be told if what was learned is kept."""
     waits = state.state is State.KNOWLEDGE_APPROVAL
     is_complete = state.state is State.COMPLETE and state.metadata.status == Status.COMPLETED
     return Stage(
         iteration=state.metadata.iteration,
         asks_for=ASKED_FOR if waits else frozenset(),
-        is_complete=is_complete and not new_feedback(settings, state),
+        is_complete=is_complete and not find_new_feedback(settings, state),
     )
 
 
 def accept_signal(settings: SessionSettings, state: SessionState, signal: Signal) -> SessionState:
     """The user said whether what was learned is kept, or that a pause is over."""
     match signal.type:
-        case SignalType.APPROVE if not _select_items(staged_knowledge(settings, state), signal.items):
+        case SignalType.APPROVE if not _select_items(list_staged_knowledge(settings, state), signal.items):
             return state.with_notice(
                 f"no learned item is called {', '.join(signal.items)}; the session still waits for your approval"
             )
@@ -280,7 +280,7 @@ def mark_paused(state: SessionState, reason: str) -> SessionState:
     if state.layout.is_classic:
         return state.with_stop(reason, is_pause=True)
     active = [name for name in state.tasks if state.marker(name) in (Marker.WIP, Marker.PENDING)]
-    for name in active or [name for name in (next_step(state),) if name in state.progress.items]:
+    for name in active or [name for name in (find_next_step(state),) if name in state.progress.items]:
         item = state.progress.items[name]
         state = state.with_marker(name, item.marker, ", ".join(part for part in (item.note, PAUSED) if part))
     return state.with_stop(reason, is_pause=True)
@@ -328,11 +328,11 @@ def mark_aborted(settings: SessionSettings, state: SessionState, now: float) -> 
 
 def with_late_feedback(settings: SessionSettings, state: SessionState) -> SessionState:
     """Feedback about the iteration under way begins no other: the roles find it in their inboxes from now on."""
-    late = new_feedback(settings, state, state.metadata.iteration)
+    late = find_new_feedback(settings, state, state.metadata.iteration)
     return state.with_metadata(processed={**state.metadata.processed, **late}) if late else state
 
 
-def new_feedback(settings: SessionSettings, state: SessionState, number: int = 0) -> dict[str, str]:
+def find_new_feedback(settings: SessionSettings, state: SessionState, number: int = 0) -> dict[str, str]:
     """The new batches of feedback for an iteration, by default the next, with the hashes of their contents."""
     layout, known, number = settings.layout, state.metadata.processed, number or state.metadata.iteration + 1
     found = layout.batches_in(state.texts, number)
@@ -353,7 +353,7 @@ def start_replanning(
         # The iteration before waits for nothing any more.
         listed = _with_row(settings, state, describe_iteration(State.COMPLETE, Status.COMPLETED)).progress
     listed = listed.with_section(progress.planning_title(number), steps)
-    listed = listed.with_section(progress.implementation_title(number), _tasks_to_carry(settings, state))
+    listed = listed.with_section(progress.implementation_title(number), _list_tasks_to_carry(settings, state))
     listed = listed.with_iteration_row(number, "Replanning", "0/0", ", ".join(sorted(batches)))
     if settings.layout.nested:
         defined = [name for name, task in state.tasks.items() if not task.is_missing]
@@ -393,12 +393,12 @@ def _record_end(state: SessionState, status: Status, now: float) -> SessionState
 
 def with_current_row(settings: SessionSettings, before: SessionState, after: SessionState) -> SessionState:
     """The state after an event, with a table of iterations that says how this one stands."""
-    if settings.layout.is_classic or after.state in _PLANS or _row_facts(before) == _row_facts(after):
+    if settings.layout.is_classic or after.state in _PLANS or _collect_row_facts(before) == _collect_row_facts(after):
         return after
     return _with_row(settings, after, describe_iteration(after.state, Status(after.metadata.status)))
 
 
-def _row_facts(state: SessionState) -> tuple[object, ...]:
+def _collect_row_facts(state: SessionState) -> tuple[object, ...]:
     """What the row of the iteration depends on. Writing it for every event would cost more with every task."""
     data = state.metadata
     return data.iteration, data.state, data.status, len(data.processed), count_tasks(state)
@@ -444,7 +444,7 @@ def _select_items(found: Mapping[str, str], items: Sequence[str]) -> dict[str, s
     return {path: text for path, text in found.items() if not items or not names[path].isdisjoint(items)}
 
 
-def _tasks_to_carry(settings: SessionSettings, state: SessionState) -> list[tuple[str, Marker, str]]:
+def _list_tasks_to_carry(settings: SessionSettings, state: SessionState) -> list[tuple[str, Marker, str]]:
     """What carries over to an iteration with its own list: every task with its marker."""
     if not settings.layout.nested:
         return []

@@ -39,7 +39,7 @@ RESCOPED = "the user asked for something else"
 _OPEN = (Marker.FAILED, Marker.TODO)
 
 
-def next_step(state: SessionState) -> str:
+def find_next_step(state: SessionState) -> str:
     """The first step of planning that is not over."""
     if state.layout.is_classic:
         steps_listed = [item for item in state.progress.items.values() if item.is_planning]
@@ -53,7 +53,7 @@ def is_question_step(step: str) -> bool:
     return step.endswith(("brainstorm", "research"))
 
 
-def categories_to_ask(state: SessionState) -> list[tuple[str, str]]:
+def list_categories_to_ask(state: SessionState) -> list[tuple[str, str]]:
     """The categories to ask about now, each with a worktree; those that share a worktree follow each other."""
     most = state.guardrails.max_questioners
     found: dict[str, str] = {}
@@ -63,7 +63,7 @@ def categories_to_ask(state: SessionState) -> list[tuple[str, str]]:
     return [(category, worktree) for worktree, category in found.items()]
 
 
-def cycle_of(state: SessionState, step: str) -> int:
+def find_cycle(state: SessionState, step: str) -> int:
     """The cycle of questions; the classic layout counts it in the files. Questions start a new cycle, answers do not."""
     if not state.layout.is_classic:
         return state.flow.cycle
@@ -77,14 +77,14 @@ def accept_turn(
     """After a step of planning: file what it handed over, and complete the step."""
     step = key.step
     if step == PLANNING[0]:
-        state = complete_step(_file_plan(settings, state, result.documents), step, now)
+        state = complete_step(_store_plan(settings, state, result.documents), step, now)
         is_without_questions = not state.layout.is_classic and not state.guardrails.max_cycles
         return _cancel_questions(state) if is_without_questions else state
     if is_question_step(step):
         state = state.with_texts(_merge_questions(state, result.documents))
         return _continue_questions(state, step, key.category, now)
     if step.startswith("plan-update"):
-        state = _file_update(settings, state, step, result.documents)
+        state = _store_update(settings, state, step, result.documents)
     if not state.layout.is_classic and step == "plan-update":
         return complete_step(state, step, now)
     return accept_breakdown(settings, state, step, result, now)
@@ -95,7 +95,7 @@ def accept_breakdown(
 ) -> SessionState:
     """After a breakdown: the tasks are filed and listed. Those that are done or under way stay as they are."""
     if not settings.layout.is_classic:
-        state, fault = _file_tasks(settings, state, result.documents)
+        state, fault = _store_tasks(settings, state, result.documents)
     else:
         missing = [name for name, task in state.tasks.items() if task.is_missing]
         state = add_listed_tasks(state, result.documents.get("tasks.md", ""))
@@ -119,7 +119,7 @@ def accept_replan(
     is_done = result.end is TurnEnd.FINISHED and (result.answer or {}).get("status") == "completed"
     if not is_done or not result.documents:
         return state.with_notice(f"the planner could not change {task} to what you asked for; it waits for feedback")
-    after, fault = _file_tasks(settings, state, result.documents)
+    after, fault = _store_tasks(settings, state, result.documents)
     if fault:
         return state.with_notice(f"the planner's change of {task} is ignored: its dependencies are invalid: {fault}")
     after = reopen_task(settings, after, task)
@@ -204,10 +204,10 @@ def add_instructions(settings: SessionSettings, state: SessionState) -> SessionS
     layout = settings.layout
     if state.state is State.INITIALIZING or layout.instructions_in(state.texts) in state.texts:
         return state
-    return state.with_texts({layout.instructions: usual_instructions(settings)})
+    return state.with_texts({layout.instructions: build_default_instructions(settings)})
 
 
-def usual_instructions(settings: SessionSettings) -> str:
+def build_default_instructions(settings: SessionSettings) -> str:
     """The instructions of a session for which nobody wrote any."""
     layout = settings.layout
     return render_instructions(settings.id, layout.root, is_parallel=not layout.is_classic)
@@ -217,18 +217,18 @@ def _skip_step(state: SessionState, step: str) -> SessionState:
     """A step that needs no turn: the plan exists, the limit of cycles is reached, or the step is unknown."""
     if step == PLANNING[0] and state.texts.get(state.layout.plan(1), "").strip():
         return state.with_marker(step, Marker.DONE, "recovered")
-    if is_question_step(step) and cycle_of(state, step) > state.guardrails.max_cycles:
+    if is_question_step(step) and find_cycle(state, step) > state.guardrails.max_cycles:
         return state.with_marker(step, Marker.DONE, CYCLE_SKIPPED)
     is_known = step in PLANNING or step.startswith(UPDATE) or is_question_step(step)
     return state if is_known else state.with_marker(step, Marker.CANCELLED, "not a step that can be done")
 
 
-def _file_plan(settings: SessionSettings, state: SessionState, documents: Mapping[str, str]) -> SessionState:
+def _store_plan(settings: SessionSettings, state: SessionState, documents: Mapping[str, str]) -> SessionState:
     """The first documents. Instructions that the user wrote stay; limits in them that cannot be read are left out."""
     layout = settings.layout
     texts = {layout.plan(state.metadata.iteration): documents["plan.md"]}
     if layout.instructions_in(state.texts) not in state.texts:
-        texts[layout.instructions] = documents.get("instructions.md") or usual_instructions(settings)
+        texts[layout.instructions] = documents.get("instructions.md") or build_default_instructions(settings)
     if isinstance(layout, ClassicLayout) and layout.task_list not in state.texts:
         texts[layout.task_list] = task_list.new_task_list()
     state = state.with_texts(texts)
@@ -238,7 +238,7 @@ def _file_plan(settings: SessionSettings, state: SessionState, documents: Mappin
         return state.with_notice(f"the limits in the instructions are ignored: {error.what}")
 
 
-def _file_update(
+def _store_update(
     settings: SessionSettings, state: SessionState, step: str, documents: Mapping[str, str]
 ) -> SessionState:
     """The new plan beside a copy of the one before, which is never overwritten."""
@@ -258,7 +258,7 @@ def _file_update(
     return state.with_texts(texts)
 
 
-def _file_tasks(
+def _store_tasks(
     settings: SessionSettings, state: SessionState, documents: Mapping[str, str]
 ) -> tuple[SessionState, str]:
     """The state with the tasks of files that were handed over, and what is wrong with their dependencies."""
@@ -311,7 +311,7 @@ def _continue_questions(state: SessionState, step: str, category: str, now: floa
     """After questions or answers: the other categories, another cycle, or the next step."""
     if not state.layout.is_classic and step == "plan-brainstorm":
         state = state.with_flow(categories_asked=(*state.flow.categories_asked, category))
-        if categories_to_ask(state):
+        if list_categories_to_ask(state):
             return state
     state = complete_step(state, step, now)
     if step.endswith("brainstorm"):
@@ -329,7 +329,7 @@ def _skip_research(state: SessionState, step: str) -> SessionState:
 
 def _ask_again(state: SessionState, step: str) -> SessionState:
     """After research: if a question of high priority is open, another cycle of both steps."""
-    layout, cycle = state.layout, cycle_of(state, step)
+    layout, cycle = state.layout, find_cycle(state, step)
     if cycle >= state.guardrails.max_cycles or not _find_questions(state, step, lambda one: one.open_high):
         return state
     note = f"cycle {cycle + 1}" if not layout.is_classic else "another cycle"

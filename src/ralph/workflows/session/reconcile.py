@@ -158,7 +158,7 @@ def _reconcile_by_files(settings: SessionSettings, state: SessionState, name: st
         else:
             step, attempt = Step.EXECUTE, last + 1
     if marker is Marker.PENDING:
-        step, attempt = (Step.CHECK if settings.task_checks(state.tasks[name]) else Step.REVIEW), max(1, last)
+        step, attempt = (Step.CHECK if settings.compile_task_checks(state.tasks[name]) else Step.REVIEW), max(1, last)
     if marker in FINAL_MARKERS or not attempt:
         return state
     attempts_in_iteration = max(0, attempt - state.progress.items[name].begins_at + 1)
@@ -203,7 +203,7 @@ def _reconcile_by_flow(settings: SessionSettings, state: SessionState, name: str
         state = state.with_task_flow(name, attempt=attempt).with_annotation(name, Marker.PENDING, "recovered")
         marker = Marker.PENDING
     if marker is Marker.PENDING:
-        step = Step.CHECK if settings.task_checks(state.tasks[name]) else Step.REVIEW
+        step = Step.CHECK if settings.compile_task_checks(state.tasks[name]) else Step.REVIEW
     is_started = step is Step.EXECUTE
     attempts_in_iteration = max(1, flow.attempts_in_iteration) if attempt else 0
     return state.with_task_flow(

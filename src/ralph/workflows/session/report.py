@@ -8,7 +8,7 @@ from ralph.core.outcomes import Outcome
 from ralph.core.text import count
 from ralph.documents.session.markdown import row
 from ralph.documents.session.progress import MARKER_MEANINGS
-from ralph.workflows.loop.report import duration, missing_section
+from ralph.workflows.loop.report import format_duration, render_missing_refs
 from ralph.workflows.session.iterations import count_tasks, review_number
 from ralph.workflows.session.state import SessionSettings, SessionState
 
@@ -26,7 +26,7 @@ def _list_parts(settings: SessionSettings, state: SessionState, ended: RunEnded)
     facts = [
         f"- Iteration: {state.metadata.iteration}",
         f"- Tasks: {done['completed']} of {done['total'] - done['cancelled']} done, {done['failed']} failed",
-        f"- Turns: {spent.turns}, {duration(spent.active_seconds)} active, cost {describe_cost(spent)}",
+        f"- Turns: {spent.turns}, {format_duration(spent.active_seconds)} active, cost {describe_cost(spent)}",
     ]
     yield "## Result\n\n" + "\n".join(facts)
     yield "## Tasks\n\n" + "\n".join(_list_rows(state)) if state.tasks else ""
@@ -34,8 +34,8 @@ def _list_parts(settings: SessionSettings, state: SessionState, ended: RunEnded)
     number = review_number(state) if settings.layout.reviewer_adds_tasks else state.metadata.iteration
     review = settings.layout.review(number)
     yield f"## Review\n\nThe review of the whole session is in `{review}`." if review in state.texts else ""
-    yield missing_section(ended)
-    yield f"## Next\n\n`{_next_command(settings, ended)}`"
+    yield render_missing_refs(ended)
+    yield f"## Next\n\n`{_suggest_next_command(settings, ended)}`"
 
 
 def _list_rows(state: SessionState) -> Iterator[str]:
@@ -58,7 +58,7 @@ def _describe_checks(settings: SessionSettings, state: SessionState) -> str:
     return f"## Checks\n\n{titles}\n\n{verdict} ({count(len(settings.checks), 'check')})"
 
 
-def _next_command(settings: SessionSettings, ended: RunEnded) -> str:
+def _suggest_next_command(settings: SessionSettings, ended: RunEnded) -> str:
     match ended.outcome:
         case Outcome.SUCCESS:
             return f"ralph diff {settings.id}"

@@ -1,7 +1,8 @@
 """The rules of a session: they decide from its documents what to do next.
 
-`accept` updates the state after an event. `_route` then advances it until the session has to wait for work. A task only
-changes its marker in a legal way. `planning`, `execution` and `iterations` handle the turns; `reconcile` handles edits.
+`accept` updates the state after an event. `_advance_until_waiting` then advances it until the session has to wait for work.
+A task only changes its marker in a legal way. `planning`, `execution` and `iterations` handle the turns; `reconcile` handles
+edits.
 """
 
 from collections.abc import Mapping
@@ -37,7 +38,7 @@ from ralph.documents.session.progress import Marker
 from ralph.documents.session.repair import PLANNING, repair
 from ralph.documents.session.tasks import natural_key
 from ralph.documents.session.values import render_timestamp as stamp
-from ralph.workflows.merge_rules import queue_json, queue_path, read_queue
+from ralph.workflows.merge_rules import queue_path, read_queue, render_queue
 from ralph.workflows.session import execution, iterations, planning, reconcile, turn_requests
 from ralph.workflows.session.report import build_session_report
 from ralph.workflows.session.state import (
@@ -70,7 +71,7 @@ class Session(SessionSettings):
         if self.layout.is_classic:
             return self._load_from_files(documents)
         if self.layout.metadata not in documents:
-            return self._fresh(documents)
+            return self._create_state(documents)
         data = metadata.parse_metadata(documents[self.layout.metadata], self.layout.metadata)
         number = data.iteration
         iteration = IterationMetadata(number, data.created_at)
@@ -115,7 +116,7 @@ class Session(SessionSettings):
         )
         repaired = repair(self.layout, texts, stamp(self.created_at)).documents
         state = replace(
-            self._fresh({**texts, **stored, **repaired}),
+            self._create_state({**texts, **stored, **repaired}),
             flow=flow if known.stop_reason else replace(flow, run_has_ended=False),
         )
         path = self.layout.progress(1)
@@ -139,7 +140,7 @@ class Session(SessionSettings):
 
     def decide(self, state: SessionState, now: float) -> Decision:
         """The work that should be under way. A session that cannot continue only finishes what it has begun."""
-        return replace(self._decide_step(state, now), stage=iterations.stage(self, state))
+        return replace(self._decide_step(state, now), stage=iterations.describe_stage(self, state))
 
     def _decide_step(self, state: SessionState, now: float) -> Decision:
         if self.checks and not state.flow.baseline:
@@ -157,7 +158,7 @@ class Session(SessionSettings):
         if not isinstance(event, RunEnded | Landed | TurnStarted) and (
             after is not state or not isinstance(event, SignalAccepted)
         ):
-            after = self._route(after, now)
+            after = self._advance_until_waiting(after, now)
         if isinstance(event, SignalAccepted) and event.signal.is_guidance:
             notes = append_note(state.texts.get(self.layout.notes, ""), DatedSignal(event.signal, now))
             after = after.with_texts({self.layout.notes: notes})
@@ -166,7 +167,7 @@ class Session(SessionSettings):
             after = after.with_flow(ends=after.flow.ends + 1)
             path = f".ralph/runs/{self.id}/completion-{after.flow.ends}.md"
             after = after.with_texts({path: build_session_report(self, after, event)})
-        written = self._documents(state, after)
+        written = self._render_changed_documents(state, after)
         if not self.layout.is_classic and (written or after.metadata != state.metadata):
             after = self._update_metadata(after, now)
             path = self.layout.metadata
@@ -226,8 +227,10 @@ class Session(SessionSettings):
                 or self._pause_for_user(state, key, event)
                 or self._accept_answer(state, key, event.result, now)
             )
-        is_new_tree = self.layout.is_classic and key.kind is not SessionWork.EXECUTE and execution.changed_tree(event)
-        return execution.recheck(self, after) if is_new_tree else after
+        is_new_tree = (
+            self.layout.is_classic and key.kind is not SessionWork.EXECUTE and execution.has_changed_tree(event)
+        )
+        return execution.require_checks_again(self, after) if is_new_tree else after
 
     def _plan_again(self, state: SessionState, key: SessionKey, result: TurnResult) -> SessionState | None:
         """The state in which a planner follows the user who asked for something else; None if the turn does not say so.
@@ -238,7 +241,7 @@ class Session(SessionSettings):
         if not asked or state.flow.replans >= execution.MAX_REPLANS:
             return None
         after = state
-        if key.kind is SessionWork.PLAN and key.step == planning.next_step(state):
+        if key.kind is SessionWork.PLAN and key.step == planning.find_next_step(state):
             after = planning.begin_again(state, key.step, asked)
         elif key.kind in (SessionWork.SESSION_REVIEW, SessionWork.CRITIQUE):
             after = iterations.plan_new_scope(self, state, asked)
@@ -275,7 +278,7 @@ class Session(SessionSettings):
                 looks = "" if result.end is TurnEnd.FINISHED else "`ralph logs --output` shows why; "
                 todo = f'reduce the scope: ralph resume {self.id} --guidance "Only ..."'
                 return state.with_stop(f"{why}; {looks}fix it and resume, or {todo}")
-            case SessionWork.PLAN if key.step != planning.next_step(state):
+            case SessionWork.PLAN if key.step != planning.find_next_step(state):
                 # Planning began again since this turn was started.
                 return state
             case SessionWork.PLAN:
@@ -323,7 +326,7 @@ class Session(SessionSettings):
 
     # Advance the state
 
-    def _route(self, state: SessionState, now: float) -> SessionState:
+    def _advance_until_waiting(self, state: SessionState, now: float) -> SessionState:
         """Advance the state until the session has to wait for work."""
         for _ in range(len(State)):
             after = self._advance_state(state, now)
@@ -335,11 +338,11 @@ class Session(SessionSettings):
     def _advance_state(self, state: SessionState, now: float) -> SessionState:
         state = planning.add_update_steps(state)
         match state.state:
-            case State.INITIALIZING if planning.next_step(state) != PLANNING[0]:
+            case State.INITIALIZING if planning.find_next_step(state) != PLANNING[0]:
                 return state.with_state(State.PLANNING)
             case State.PLANNING | State.REPLANNING:
-                return self._after_planning(planning.skip_steps(state), now)
-            case State.COMPLETE | State.KNOWLEDGE_APPROVAL if found := iterations.new_feedback(self, state):
+                return self._finish_planning(planning.skip_steps(state), now)
+            case State.COMPLETE | State.KNOWLEDGE_APPROVAL if found := iterations.find_new_feedback(self, state):
                 return iterations.start_replanning(self, state, found, now)
             case _ if self._waits_for_planning(state):
                 return state.with_metadata(status=Status.IN_PROGRESS).with_state(State.PLANNING)
@@ -350,9 +353,9 @@ class Session(SessionSettings):
             case _:
                 return state
 
-    def _after_planning(self, state: SessionState, now: float) -> SessionState:
+    def _finish_planning(self, state: SessionState, now: float) -> SessionState:
         """Continue with the tasks if no step of planning is left."""
-        if planning.next_step(state):
+        if planning.find_next_step(state):
             return state
         iteration = replace(state.iteration, planning_complete=True, planning_completed_at=stamp(now))
         filled = state.progress.with_filled_section(progress.implementation_title(iteration.iteration))
@@ -364,7 +367,7 @@ class Session(SessionSettings):
         """Whether an update by the user has to be planned before other work starts."""
         if not self.layout.is_classic or state.state is State.INITIALIZING:
             return False
-        return bool(planning.next_step(state)) and not any(
+        return bool(planning.find_next_step(state)) and not any(
             state.flow_of(name).step is not Step.REST for name in state.tasks
         )
 
@@ -395,7 +398,7 @@ class Session(SessionSettings):
                 return iterations.decide_end(self, state)
 
     def _request_session_checks(self, state: SessionState) -> Do:
-        key = iterations.whole_session_key(state, SessionWork.SESSION_CHECK)
+        key = iterations.make_session_key(state, SessionWork.SESSION_CHECK)
         return Do((RunChecks(str(key), self.checks, self._read_only_worktree),))
 
     def _list_task_work_or_stop(self, state: SessionState) -> Decision:
@@ -412,11 +415,11 @@ class Session(SessionSettings):
         return "" if self.layout.is_classic else READ_ONLY_WORKTREE
 
     def _planning(self, state: SessionState) -> tuple[Work, ...]:
-        step = planning.next_step(state)
+        step = planning.find_next_step(state)
         if step != "plan-brainstorm" or self.layout.is_classic:
             return (turn_requests.request_planning(self, state, step),)
         return tuple(
-            turn_requests.request_planning(self, state, step, *one) for one in planning.categories_to_ask(state)
+            turn_requests.request_planning(self, state, step, *one) for one in planning.list_categories_to_ask(state)
         )
 
     def _list_task_work(self, state: SessionState) -> tuple[Work, ...]:
@@ -434,7 +437,7 @@ class Session(SessionSettings):
             if flow.step is Step.EXECUTE:
                 work_items.append(turn_requests.request_execution(self, state, name))
             elif flow.step is Step.CHECK:
-                checks = self.task_checks(state.tasks[name])
+                checks = self.compile_task_checks(state.tasks[name])
                 key = SessionKey(SessionWork.CHECK, task=name, attempt=flow.attempt)
                 work_items.append(RunChecks(str(key), checks, name_task_worktree(state, name)))
             elif flow.step is Step.REVIEW and reviewers and not waits:
@@ -449,11 +452,11 @@ class Session(SessionSettings):
     def _list_merge_checks(self, state: SessionState, task: str) -> tuple[Check, ...]:
         """The checks that must pass on the merged tree: those of the task, and those that passed before the session."""
         passed = tuple(check for check in self.checks if check.title in state.flow.passed_before)
-        return (*passed, *(check for check in self.task_checks(state.tasks[task]) if check not in passed))
+        return (*passed, *(check for check in self.compile_task_checks(state.tasks[task]) if check not in passed))
 
     # Documents
 
-    def _fresh(self, documents: Mapping[str, str]) -> SessionState:
+    def _create_state(self, documents: Mapping[str, str]) -> SessionState:
         at = stamp(self.created_at)
         is_classic = self.layout.is_classic
         return SessionState(
@@ -467,7 +470,7 @@ class Session(SessionSettings):
             flow=Flow(finished=()),
         )
 
-    def _documents(self, before: SessionState, after: SessionState) -> dict[str, str]:
+    def _render_changed_documents(self, before: SessionState, after: SessionState) -> dict[str, str]:
         """The documents that changed, except for the metadata of the session."""
         written, number = dict(after.written), after.metadata.iteration
         progress_path, metadata_path = self.layout.progress(number), self.layout.iteration_metadata(number)
@@ -483,7 +486,7 @@ class Session(SessionSettings):
         if after.flow != before.flow or is_flow_missing:
             written[self.flow_path] = render_flow(after.flow)
         if after.flow.queue != before.flow.queue:
-            written[queue_path(self.id)] = queue_json(after.flow.queue)
+            written[queue_path(self.id)] = render_queue(after.flow.queue)
         return written
 
     def _update_metadata(self, state: SessionState, now: float) -> SessionState:

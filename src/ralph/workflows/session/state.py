@@ -186,10 +186,10 @@ class SessionState:
             return Condition.DONE
         if marker in (Marker.WIP, Marker.PENDING) or self.flow_of(task).step is not Step.REST:
             return Condition.ACTIVE
-        dead = marker is Marker.CANCELLED or (marker is Marker.FAILED and not self.retryable(task))
+        dead = marker is Marker.CANCELLED or (marker is Marker.FAILED and not self.is_retryable(task))
         return Condition.DEAD if dead else Condition.WAITS
 
-    def retryable(self, task: str) -> bool:
+    def is_retryable(self, task: str) -> bool:
         """Whether a task that failed is tried again by itself."""
         flow = self.flow_of(task)
         waits = bool(flow.branch) or flow.rescoped
@@ -345,13 +345,13 @@ class SessionSettings:
         """The path of the document with the flow."""
         return f".ralph/runs/{self.id}/flow.json"
 
-    def checks_of(self, criteria: Iterable[str]) -> tuple[Check, ...]:
+    def compile_checks(self, criteria: Iterable[str]) -> tuple[Check, ...]:
         """The checks that criteria compile to, each once."""
         return tuple(dict.fromkeys(check for criterion in criteria for check in self.compile_criterion(criterion)))
 
-    def task_checks(self, task: Task) -> tuple[Check, ...]:
+    def compile_task_checks(self, task: Task) -> tuple[Check, ...]:
         """The checks that the criteria of a task compile to."""
-        return self.checks_of(task.criteria)
+        return self.compile_checks(task.criteria)
 
     def report(self, state: SessionState, task: str, attempt: int = 0) -> str:
         """The report of an attempt at a task, the last one if none is named; empty if there is none."""

@@ -83,7 +83,7 @@ def _find_state(before: SessionState, after: SessionState, name: str) -> tuple[T
         is_next_asked_for = marker is Marker.TODO or flow.attempt > before.flow_of(name).attempt
         # Work that could not be merged stays on its branch until the user decides: no attempt follows by itself.
         is_over = after.metadata.status == Status.ABORTED
-        will_retry = not is_over and (after.retryable(name) or (is_next_asked_for and not flow.rescoped))
+        will_retry = not is_over and (after.is_retryable(name) or (is_next_asked_for and not flow.rescoped))
         # The output of checks that passed follows that of the first that failed.
         why = flow.why.partition("\n$ ")[0]
         return TaskState.RETRY if will_retry else TaskState.FAILED, f"{_FAILED_AT[step]}: {why}"

@@ -144,16 +144,16 @@ class TaskGraph:
 
     def _block(self, dead: str) -> None:
         """Store which tasks a dead task blocks."""
-        pending = self._waiting_for(dead)
+        pending = self._list_dependents(dead)
         while pending:
             name = pending.pop()
             if name not in self.blocked:
                 self.blocked[name] = dead
                 self._finish(name)
                 self._update_startable(name)
-                pending += self._waiting_for(name)
+                pending += self._list_dependents(name)
 
-    def _waiting_for(self, name: str) -> list[str]:
+    def _list_dependents(self, name: str) -> list[str]:
         """The tasks that wait for one, or for the one that it was split from."""
         return [*self._dependents[name], *self._dependents.get(self._parents.get(name, ""), ())]
 

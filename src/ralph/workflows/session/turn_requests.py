@@ -11,8 +11,8 @@ from ralph.documents.session.layout import ClassicLayout
 from ralph.documents.session.progress import Marker
 from ralph.documents.session.repair import PLANNING
 from ralph.documents.session.reports import ReviewVerdict
-from ralph.workflows.session.iterations import review_number, reviews, whole_session_key
-from ralph.workflows.session.planning import FEEDBACK_DRIVEN, UPDATE, cycle_of, usual_instructions
+from ralph.workflows.session.iterations import make_session_key, review_number, reviews
+from ralph.workflows.session.planning import FEEDBACK_DRIVEN, UPDATE, build_default_instructions, find_cycle
 from ralph.workflows.session.prompts import build_session_prompt
 from ralph.workflows.session.state import SessionSettings, SessionState, Step, name_task_worktree
 from ralph.workflows.session.work_keys import SessionKey, SessionWork
@@ -63,7 +63,7 @@ def request_planning(
 ) -> TurnRequest:
     """The turn for a step of planning, and for one category of questions if it has several."""
     if settings.layout.is_classic:
-        return _classic_planning(settings, state, step)
+        return _request_classic_planning(settings, state, step)
     role, mode, documents = _MODES[step]
     number, cycle = state.metadata.iteration, str(state.flow.cycle)
     fields, inbox = {}, {}
@@ -73,25 +73,25 @@ def request_planning(
             fields = {"USER_REQUEST": "the file request.md in the inbox"}
         case "plan-brainstorm":
             documents, key = (f"questions/{category}.md",), replace(key, cycle=state.flow.cycle, category=category)
-            fields, inbox = {"CYCLE": cycle, "CATEGORY": category}, _questions(settings, state, (category,))
+            fields, inbox = {"CYCLE": cycle, "CATEGORY": category}, _collect_questions(settings, state, (category,))
         case "plan-research":
             key = replace(key, cycle=state.flow.cycle)
             fields = {"CYCLE": cycle, "CATEGORY": "ALL"}
-            inbox = _questions(settings, state, state.guardrails.categories)
+            inbox = _collect_questions(settings, state, state.guardrails.categories)
         case "plan-rebrainstorm" | "plan-reresearch":
             fields = {"CYCLE": "1", "CATEGORY": FEEDBACK_DRIVEN, "QUESTION_CATEGORY": FEEDBACK_DRIVEN}
-            inbox = _questions(settings, state, (FEEDBACK_DRIVEN,)) | _last_iteration(settings, state)
+            inbox = _collect_questions(settings, state, (FEEDBACK_DRIVEN,)) | _collect_last_iteration(settings, state)
         case "plan-update":
             fields = {"PLAN_SNAPSHOT": f"{INBOX}/plan.md"}
-            inbox = _questions(settings, state, (FEEDBACK_DRIVEN,)) | _last_iteration(settings, state)
+            inbox = _collect_questions(settings, state, (FEEDBACK_DRIVEN,)) | _collect_last_iteration(settings, state)
         case _:
-            inbox = _tasks(settings, state) | _questions(
+            inbox = _collect_tasks(settings, state) | _collect_questions(
                 settings, state, (*state.guardrails.categories, FEEDBACK_DRIVEN)
             )
     if step == "plan-rebreakdown":
         failed = [name for name in state.tasks if state.marker(name) is Marker.FAILED]
         fields = {"FAILED_TASKS": ", ".join(failed) or "none"}
-        inbox |= _reports(settings, state, failed)
+        inbox |= _collect_reports(settings, state, failed)
         inbox |= {"progress.md": state.progress.text, "delta.md": state.texts.get(settings.layout.delta(number), "")}
     return _request(
         settings,
@@ -105,7 +105,7 @@ def request_planning(
     )
 
 
-def _classic_planning(settings: SessionSettings, state: SessionState, step: str) -> TurnRequest:
+def _request_classic_planning(settings: SessionSettings, state: SessionState, step: str) -> TurnRequest:
     """The turn of a step of planning in the classic layout, by its name."""
     layout = settings.layout
     assert isinstance(layout, ClassicLayout)
@@ -113,7 +113,7 @@ def _classic_planning(settings: SessionSettings, state: SessionState, step: str)
     asked = {_base(path): state.texts[path] for path in layout.questions_in(state.texts)}
     if step.endswith(("brainstorm", "research")):
         mode = "brainstorm" if step.endswith("brainstorm") else "research"
-        cycle = cycle_of(state, mode)
+        cycle = find_cycle(state, mode)
         fields = {"MODE": mode, "CYCLE": str(cycle)}
         handed = (_base(layout.question_list),)
         return _request(
@@ -123,7 +123,11 @@ def _classic_planning(settings: SessionSettings, state: SessionState, step: str)
         wanted = state.texts.get(layout.update(int(step.removeprefix(UPDATE))), "")
         failed = [id for id in state.tasks if state.marker(id) is Marker.FAILED]
         fields = {"MODE": "UPDATE", "UPDATE_REQUEST": f"{INBOX}/update.md", "FAILED_TASKS": ", ".join(failed) or "none"}
-        inbox = {"update.md": wanted, "progress.md": state.progress.text, **_reports(settings, state, state.tasks)}
+        inbox = {
+            "update.md": wanted,
+            "progress.md": state.progress.text,
+            **_collect_reports(settings, state, state.tasks),
+        }
         if earlier := reviews(state):
             inbox["previous-review.md"] = state.texts[layout.review(earlier[-1].number)]
         return _request(
@@ -142,9 +146,9 @@ def _classic_planning(settings: SessionSettings, state: SessionState, step: str)
 def request_execution(settings: SessionSettings, state: SessionState, task: str) -> TurnRequest:
     """The turn of an executor."""
     flow = state.flow_of(task)
-    inbox = {"task.md": _definition(state, task)}
+    inbox = {"task.md": _read_definition(state, task)}
     needed = [one for name in state.tasks[task].needs for one in state.metadata.replaced.get(name, (name,))]
-    inherited = ((one, _inherited_report(state, one)) for one in needed)
+    inherited = ((one, _find_inherited_report(state, one)) for one in needed)
     inbox |= {f"inherited/{_report_name(state, one)}": text for one, text in inherited if text}
     if flow.why and not settings.layout.is_classic:
         inbox["why-it-failed.md"] = flow.why + "\n"
@@ -153,7 +157,7 @@ def request_execution(settings: SessionSettings, state: SessionState, task: str)
         inbox["previous-report.md"] = text
         if not settings.has_one_tree:
             fields["PREVIOUS_BRANCH"] = f"ralph/{settings.id}/{name_task_worktree(state, task, flow.attempt - 1)}"
-    if criteria := settings.task_checks(state.tasks[task]):
+    if criteria := settings.compile_task_checks(state.tasks[task]):
         inbox["checks.md"] = "".join(f"- `{check.command or check.title}`\n" for check in criteria)
     key = SessionKey(SessionWork.EXECUTE, task=task, attempt=flow.attempt)
     return _request(
@@ -164,8 +168,8 @@ def request_execution(settings: SessionSettings, state: SessionState, task: str)
 def request_review(settings: SessionSettings, state: SessionState, task: str) -> TurnRequest:
     """The turn of a reviewer of one task."""
     flow = state.flow_of(task)
-    inbox = {"task.md": _definition(state, task)}
-    inbox |= {"report.md": settings.report(state, task, flow.attempt), **_checks_document(flow.check_results)}
+    inbox = {"task.md": _read_definition(state, task)}
+    inbox |= {"report.md": settings.report(state, task, flow.attempt), **_render_checks_document(flow.check_results)}
     fields = {"MODE": "TASK_REVIEW", "TASK_ID": task, "REPORT_PATH": f"{INBOX}/report.md"}
     if settings.layout.is_classic and "reviewer" in settings.roles.foreign:
         fields["REPORT_PATH"] = _base(settings.layout.report(state.metadata.iteration, task, flow.attempt))
@@ -181,10 +185,10 @@ def request_session_review(settings: SessionSettings, state: SessionState) -> Tu
     """The turn of the reviewer of the session."""
     inbox = {
         "progress.md": state.progress.text,
-        **_reports(settings, state, state.tasks),
-        **_checks_document(state.flow.check_results),
+        **_collect_reports(settings, state, state.tasks),
+        **_render_checks_document(state.flow.check_results),
     }
-    key, fields = whole_session_key(state, SessionWork.SESSION_REVIEW), {"MODE": "SESSION_REVIEW"}
+    key, fields = make_session_key(state, SessionWork.SESSION_REVIEW), {"MODE": "SESSION_REVIEW"}
     if not settings.layout.reviewer_adds_tasks:
         return _request(settings, state, key, role="reviewer", documents=("review.md",), fields=fields, inbox=inbox)
     if earlier := reviews(state):
@@ -200,9 +204,9 @@ def request_critique(settings: SessionSettings, state: SessionState) -> TurnRequ
     number, cycle = state.metadata.iteration, state.metadata.critique_cycle
     inbox = {
         "review.md": state.texts.get(settings.layout.review(number), ""),
-        **_checks_document(state.flow.check_results),
+        **_render_checks_document(state.flow.check_results),
     }
-    inbox |= _tasks(settings, state)
+    inbox |= _collect_tasks(settings, state)
     fields = {"MODE": "CRITIQUE_BREAKDOWN", "CRITIQUE_CYCLE": str(cycle)}
     return _request(
         settings,
@@ -218,7 +222,10 @@ def request_critique(settings: SessionSettings, state: SessionState) -> TurnRequ
 def request_knowledge(settings: SessionSettings, state: SessionState) -> TurnRequest:
     """The turn of a librarian."""
     number = state.metadata.iteration
-    inbox = {"review.md": state.texts.get(settings.layout.review(number), ""), **_reports(settings, state, state.tasks)}
+    inbox = {
+        "review.md": state.texts.get(settings.layout.review(number), ""),
+        **_collect_reports(settings, state, state.tasks),
+    }
     for category, name in settings.layout.knowledge_in(state.texts, number):
         inbox[f"knowledge/{category}/{name}"] = state.texts[settings.layout.knowledge(number, category, name)]
     documents, fields = ("knowledge/*/*.md",), {"MODE": "EXTRACT"}
@@ -249,10 +256,10 @@ def request_replan(settings: SessionSettings, state: SessionState, task: str) ->
     flow = state.flow_of(task)
     fields = {"MODE": "REBREAKDOWN", "FAILED_TASKS": task, "STEER": f"{INBOX}/steer.md"}
     inbox = {
-        **_tasks(settings, state),
-        **_reports(settings, state, (task,)),
+        **_collect_tasks(settings, state),
+        **_collect_reports(settings, state, (task,)),
         "progress.md": state.progress.text,
-        "steer.md": _words_of_user(state, flow.why),
+        "steer.md": _collect_user_messages(state, flow.why),
     }
     key = SessionKey(SessionWork.REPLAN, task=task, attempt=flow.attempt)
     return _request(settings, state, key, role="planner", documents=("tasks/*.md",), fields=fields, inbox=inbox)
@@ -262,7 +269,7 @@ def request_split(settings: SessionSettings, state: SessionState, task: str) -> 
     """The turn of a planner who splits a task that was too large."""
     flow = state.flow_of(task)
     fields = {"MODE": "REBREAKDOWN_TASK", "TASK_ID": task, "REASON": " ".join(flow.why.split())[:300]}
-    inbox = {**_tasks(settings, state), "report.md": settings.report(state, task)}
+    inbox = {**_collect_tasks(settings, state), "report.md": settings.report(state, task)}
     key = SessionKey(SessionWork.SPLIT, task=task, attempt=flow.attempt)
     return _request(settings, state, key, role="planner", documents=("tasks/*.md",), fields=fields, inbox=inbox)
 
@@ -285,7 +292,7 @@ def _request(
     """
     number, layout = state.metadata.iteration, settings.layout
     mode, foreign = fields.get("MODE", ""), role in settings.roles.foreign
-    inbox_texts = {**_common(settings, state), **inbox}
+    inbox_texts = {**_collect_common_inbox(settings, state), **inbox}
     prompt_fields = dict(fields)
     if foreign:
         prompt_fields = {"SESSION_PATH": f"{OUTBOX}/{DRAFTS}/", **fields}
@@ -313,8 +320,8 @@ def _request(
         inbox={name: text for name, text in inbox_texts.items() if text.strip()},
         copied_files=copied_files,
         outputs=documents,
-        drafts=_drafts(settings, state, task) if foreign else {},
-        draft_outputs=_writable_drafts(settings, state, role, task) if foreign else (),
+        drafts=_collect_drafts(settings, state, task) if foreign else {},
+        draft_outputs=_list_writable_drafts(settings, state, role, task) if foreign else (),
         answer_required=True,
         reads_only=role != "executor",
         wall=limits.task_wip_minutes * 60 if task else None,
@@ -336,7 +343,7 @@ def _name_answer_schema(settings: SessionSettings, role: str, mode: str) -> str:
     return f"classic.{role}" + (f".{mode}" if mode else "")
 
 
-def _common(settings: SessionSettings, state: SessionState) -> dict[str, str]:
+def _collect_common_inbox(settings: SessionSettings, state: SessionState) -> dict[str, str]:
     """What every role gets: the request with the updates of the user, the plan, the tasks and the instructions."""
     number, layout = state.metadata.iteration, settings.layout
     since = [state.texts[path].strip() for path in layout.updates_in(state.texts).values()]
@@ -355,7 +362,7 @@ def _find_instructions(settings: SessionSettings, state: SessionState) -> str:
     """The instructions of the session. Those that only have the usual limits tell a role nothing."""
     layout = settings.layout
     text = state.texts.get(layout.instructions_in(state.texts), "")
-    return "" if text == usual_instructions(settings) else text
+    return "" if text == build_default_instructions(settings) else text
 
 
 def _form_values(
@@ -382,7 +389,7 @@ def _form_values(
     }
 
 
-def _drafts(settings: SessionSettings, state: SessionState, task: str) -> dict[str, str]:
+def _collect_drafts(settings: SessionSettings, state: SessionState, task: str) -> dict[str, str]:
     """A copy of the session, for roles that edit its files themselves. Its executor finds its task in progress."""
     home = f"{settings.layout.root}/"
     copies = {
@@ -397,14 +404,14 @@ def _drafts(settings: SessionSettings, state: SessionState, task: str) -> dict[s
     return {f"{DRAFTS}/request.md": settings.request, **copies}
 
 
-def _writable_drafts(
+def _list_writable_drafts(
     settings: SessionSettings, state: SessionState, role: str, task: str
 ) -> tuple[tuple[str, str], ...]:
     """The files of the copy that a role may write, each with the document that it is handed over as."""
     number, layout = state.metadata.iteration, settings.layout
     flow = state.flow_of(task)
     if isinstance(layout, ClassicLayout):
-        return _classic_writable_drafts(layout, state, role, task)
+        return _list_classic_writable_drafts(layout, state, role, task)
     drafts = {
         "planner": {
             layout.plan(number): "plan.md",
@@ -424,7 +431,7 @@ def _writable_drafts(
     return tuple((f"{DRAFTS}/{path.removeprefix(layout.root + '/')}", name) for path, name in drafts.items())
 
 
-def _classic_writable_drafts(
+def _list_classic_writable_drafts(
     layout: ClassicLayout, state: SessionState, role: str, task: str
 ) -> tuple[tuple[str, str], ...]:
     attempt = state.flow_of(task).attempt
@@ -447,24 +454,24 @@ _FEEDBACK = {
 """The fields of the prompt that name the feedback, by role."""
 
 
-def _last_iteration(settings: SessionSettings, state: SessionState) -> dict[str, str]:
+def _collect_last_iteration(settings: SessionSettings, state: SessionState) -> dict[str, str]:
     """The review, progress, tasks and reports of the iteration before, for roles that look for what is missing."""
     before = state.metadata.iteration - 1
     found = {"previous-review.md": state.texts.get(settings.layout.review(before), "")}
     found["progress.md"] = state.progress.text
-    return found | _tasks(settings, state) | _reports(settings, state, state.tasks)
+    return found | _collect_tasks(settings, state) | _collect_reports(settings, state, state.tasks)
 
 
-def _checks_document(check_results: str) -> dict[str, str]:
+def _render_checks_document(check_results: str) -> dict[str, str]:
     return {"checks.md": f"What the engine itself saw:\n\n{check_results}\n"} if check_results else {}
 
 
-def _tasks(settings: SessionSettings, state: SessionState) -> dict[str, str]:
+def _collect_tasks(settings: SessionSettings, state: SessionState) -> dict[str, str]:
     defined = [name for name, task in state.tasks.items() if not task.is_missing]
-    return {f"tasks/{name}.md": _definition(state, name) for name in defined}
+    return {f"tasks/{name}.md": _read_definition(state, name) for name in defined}
 
 
-def _reports(settings: SessionSettings, state: SessionState, names: Iterable[str]) -> dict[str, str]:
+def _collect_reports(settings: SessionSettings, state: SessionState, names: Iterable[str]) -> dict[str, str]:
     """The last report on each of these tasks."""
     found = {}
     for name in names:
@@ -475,12 +482,12 @@ def _reports(settings: SessionSettings, state: SessionState, names: Iterable[str
     return found
 
 
-def _words_of_user(state: SessionState, why: str) -> str:
+def _collect_user_messages(state: SessionState, why: str) -> str:
     """Why a task is planned again, and everything that the user said while the session was under way."""
     return f"{why}\n\n{state.texts.get(state.layout.notes, '')}".strip() + "\n"
 
 
-def _inherited_report(state: SessionState, task: str) -> str:
+def _find_inherited_report(state: SessionState, task: str) -> str:
     """The report on a task for tasks that depend on it: the latest that was qualified, else the latest."""
     known = state.reports(task)
     good = [attempt for attempt, report in known.items() if report.verdict is ReviewVerdict.QUALIFIED]
@@ -492,7 +499,7 @@ def _report_name(state: SessionState, task: str) -> str:
     return _base(state.layout.report(state.metadata.iteration, task, 1))
 
 
-def _definition(state: SessionState, task: str) -> str:
+def _read_definition(state: SessionState, task: str) -> str:
     return state.layout.definition(state.texts, state.metadata.iteration, task)
 
 
@@ -500,6 +507,6 @@ def _base(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _questions(settings: SessionSettings, state: SessionState, names: tuple[str, ...]) -> dict[str, str]:
+def _collect_questions(settings: SessionSettings, state: SessionState, names: tuple[str, ...]) -> dict[str, str]:
     paths = {name: settings.layout.questions(state.metadata.iteration, name) for name in names}
     return {f"questions/{name}.md": state.texts[path] for name, path in paths.items() if path in state.texts}
