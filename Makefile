@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TEST_PROGRAMS = $(filter-out %/conftest.py,$(wildcard tests/*/*.py bench/*.py docs/*.py)) examples/demo/demo.py
+AGENT_WORKERS ?= 4
 MUTATED := workflows/session verify engine
 MUTANT_TESTS := tests/workflows tests/verify tests/guards tests/engine tests/workspace tests/cli
 
@@ -47,8 +48,10 @@ mutants-sample: $(READY)
 	$(BIN)/python bench/mutants.py --count 12 --at-least 50 --seed "$$(git rev-parse HEAD)" $(MUTANT_ARGS) \
 	  -- $(MUTATED)
 
+# The agents wait more than they compute: four processes suit two cores. Their results become one proof of each agent.
 test-agents: $(READY)
-	RALPH_REAL_AGENTS=1 $(BIN)/python -m pytest tests/real_agents -m real_agents -p no:cacheprovider $(PYTEST_ARGS)
+	RALPH_REAL_AGENTS=1 $(BIN)/python -m pytest tests/real_agents -m real_agents -p no:cacheprovider -n $(AGENT_WORKERS) \
+		--dist loadgroup $(PYTEST_ARGS)
 
 # The page in a real browser. Without chromium, these tests are skipped and say so.
 test-web: browser

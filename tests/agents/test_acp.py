@@ -124,8 +124,48 @@ class TestStarting:
         assert list(asked.without_tools) == ["sub-agents", "WebFetch"]
 
     def test_codex_starts_no_login_shell_which_resets_the_path(self) -> None:
-        words = Acp("codex-acp", ("/opt/codex-acp", "-c", "x=1")).command(Call(Path("/repo")))
+        agent = Acp("codex-acp", ("/opt/codex-acp", "-c", "x=1"))
+        words = agent.command(Call(Path("/repo")))
         assert words[-5:] == ("/opt/codex-acp", "-c", "x=1", "-c", "allow_login_shell=false")
+        assert agent.environment(Call(Path("/repo"))) == {"CODEX_CONFIG": '{"allow_login_shell": false}'}
+
+    @pytest.mark.parametrize(
+        ("own", "passed"),
+        [
+            ('{"model": "m"}', '{"allow_login_shell": false, "model": "m"}'),
+            ('{"allow_login_shell": true}', '{"allow_login_shell": true}'),
+            ("not JSON", "not JSON"),
+        ],
+    )
+    def test_settings_of_the_user_for_codex_are_kept(
+        self, own: str, passed: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("CODEX_CONFIG", own)
+        assert Acp("codex-acp", ("codex-acp",)).environment(Call(Path("/repo"))) == {"CODEX_CONFIG": passed}
+
+    @pytest.mark.parametrize(
+        ("command", "variable"),
+        [
+            ("gemini --acp --approval-mode=plan", ""),
+            ("qwen --acp --approval-mode plan", ""),
+            ("codex-acp -c sandbox_mode=read-only", ""),
+            ("codex-acp", "INITIAL_AGENT_MODE"),
+            ("goose acp", "GOOSE_MODE"),
+        ],
+    )
+    def test_a_mode_that_the_user_chose_is_kept(
+        self, command: str, variable: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        call = Call(Path("/repo"), permissions="read-only")
+        if variable:
+            assert "--keep-mode" not in Acp("x", tuple(command.split())).command(call)
+            monkeypatch.setenv(variable, "read-only")
+        words = Acp("x", tuple(command.split())).command(call)
+        assert "--keep-mode" in words and "--permissions" not in words
+
+    def test_the_mode_variable_of_another_program_changes_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("GOOSE_MODE", "approve")
+        assert "--keep-mode" not in Acp("x", ("codex-acp",)).command(Call(Path("/repo")))
 
     def test_nothing_is_said_that_was_not_asked_for(self) -> None:
         agent = Acp("opencode acp", ("opencode", "acp"))

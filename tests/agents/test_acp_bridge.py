@@ -43,6 +43,7 @@ for line in sys.stdin:
 ALLOW = {"kind": "allow_once", "optionId": "yes-once", "name": "Yes"}
 ALWAYS = {"kind": "allow_always", "optionId": "yes-always", "name": "Always"}
 REJECT = {"kind": "reject_once", "optionId": "no-once", "name": "No"}
+CODEX = "@agentclientprotocol/codex-acp"
 TOKENS = {"inputTokens": 1000, "outputTokens": 50, "totalTokens": 1050}
 
 
@@ -199,6 +200,33 @@ class TestTurn:
         told = played(nursery, {"turn": [{"long": 2_000_000}, text("Done.")]})
         assert (told.code, told.end["text"]) == (0, "Done.")
 
+    def test_own_warnings_outputs_and_images_of_codex_are_reported(self, nursery: Nursery) -> None:
+        printed = {"terminal_output_delta": {"data": "ls: no-such-file\n"}}
+        turn = [
+            text("Warning: the model is unknown.\n\n"),
+            text("Warning: I say this myself.", messageId="a"),
+            call("t-1", name="exec_command", title="List files", status="in_progress"),
+            call("t-1", "tool_call_update", status="failed", rawOutput={"exit_code": 2}, _meta=printed),
+            call("t-2", name="view_image", title="View Image dot.png", status="completed"),
+        ]
+        told = played(nursery, {"greeting": {"agentInfo": {"name": CODEX}}, "turn": turn})
+        assert told.texts("warning") == ["the model is unknown."]
+        assert told.texts("text") == ["Warning: I say this myself."]
+        assert told.texts("tool-result") == ["ls: no-such-file", "[image]"]
+
+    def test_failure_of_codex_is_not_a_finished_turn(self, nursery: Nursery) -> None:
+        def state(**codex: Any) -> dict[str, Any]:
+            return {"update": {"sessionUpdate": "session_info_update", "_meta": {"codex": codex}}}
+
+        retried = {"message": "Reconnecting... 1/5", "additionalDetails": "high demand", "willRetry": True}
+        failed = state(threadStatus={"type": "systemError"})
+        turn = [state(error=retried), failed, text("We are in high demand.\n\n")]
+        told = played(nursery, {"greeting": {"agentInfo": {"name": CODEX}}, "turn": turn})
+        assert (told.code, told.end["failure"]) == (1, "overload")
+        assert told.texts("retry") == ["Reconnecting... 1/5 high demand"]
+        active = state(threadStatus={"type": "active"})
+        assert played(nursery, {"turn": [failed, active, text("High demand.")]}).code == 0
+
     def test_error_in_prose_counts_as_an_error(self, nursery: Nursery) -> None:
         error = "Ran into this error: Rate limit exceeded. Please try again in 20s.\n\nPlease retry."
         turn = [text("Retrying..."), text(error)]
@@ -253,6 +281,12 @@ class TestUsage:
             nursery, {"answers": begun, "turn": [money(1)], "result": {"stopReason": "end_turn", "usage": usage}}
         )
         assert [used.get("has_no_price") for used in paid.of("usage")] == [None, True], "its cost is known already"
+
+    def test_cached_and_reasoning_tokens_are_reported(self, nursery: Nursery) -> None:
+        usage = {**TOKENS, "cachedReadTokens": 400, "thoughtTokens": 20}
+        told = played(nursery, {"result": {"stopReason": "end_turn", "usage": usage}})
+        [used] = told.of("usage")
+        assert (used["cached_tokens"], used["reasoning_tokens"], used["output_tokens"]) == (400, 20, 50)
 
     def test_tokens_of_every_message_are_reported_when_used(self, nursery: Nursery) -> None:
         turn = [text("One.", _meta={"usage": TOKENS}), call(status="completed"), text("Two.", _meta={"usage": TOKENS})]
@@ -319,6 +353,11 @@ class TestPermission:
     def test_refused_tool_counts_as_unused_whatever_is_reported(self, nursery: Nursery) -> None:
         turn = [permission(REJECT), call(kind="tool_call_update", status="completed"), text("Done.")]
         assert played(nursery, {"turn": turn}, "--without-tool", "execute").code == 0
+
+    @pytest.mark.parametrize(("kind", "chosen"), [("execute", "no-once"), ("edit", "no-once"), ("read", "yes-once")])
+    def test_in_a_mode_of_the_user_only_reading_is_allowed(self, nursery: Nursery, kind: str, chosen: str) -> None:
+        told = played(nursery, {"turn": [permission(ALLOW, REJECT, kind=kind)]}, "--keep-mode")
+        assert told.answers == [{"outcome": {"outcome": "selected", "optionId": chosen}}]
 
     def test_unknown_request_is_refused(self, nursery: Nursery) -> None:
         told = played(nursery, {"turn": [{"ask": ["terminal/create", {"command": "ls"}]}, text("Done.")]})
@@ -440,6 +479,9 @@ class TestSettings:
         told = played(nursery, self.about(modes=MODES))
         assert told.asked("session/set_mode") == [{"sessionId": "s-1", "modeId": "full-access"}]
 
+    def test_a_mode_of_the_user_is_kept(self, nursery: Nursery) -> None:
+        assert played(nursery, self.about(modes=MODES), "--keep-mode").asked("session/set_mode") == []
+
     def test_where_tools_are_forbidden_it_must_ask(self, nursery: Nursery) -> None:
         assert played(nursery, self.about(modes=MODES), "--without-tool", "x").asked("session/set_mode") == []
         asking = {**MODES, "availableModes": [*MODES["availableModes"], {"id": "approve"}]}
@@ -462,6 +504,12 @@ class TestSettings:
         told = played(nursery, self.about(configOptions=[OPTION]), "--model", asked)
         chosen = {"sessionId": "s-1", "configId": "model", "value": found}
         assert told.asked("session/set_config_option") == [chosen]
+
+    def test_a_model_can_be_an_option_beside_those_with_a_method(self, nursery: Nursery) -> None:
+        models = {"availableModels": [{"modelId": "m2[low]"}]}
+        told = played(nursery, self.about(models=models, configOptions=[OPTION]), "--model", "m2")
+        assert told.asked("session/set_config_option") == [{"sessionId": "s-1", "configId": "model", "value": "m2"}]
+        assert told.asked("session/set_model") == []
 
     def test_a_model_that_it_has_not_is_answered_with_those_that_it_has(self, nursery: Nursery) -> None:
         told = played(nursery, self.about(models=MODELS), "--model", "m3")
@@ -495,11 +543,13 @@ class TestSignIn:
             {"id": "a-key", "vars": [{"name": "ACP_TEST_KEY"}, {"name": "ACP_TEST_OTHER", "optional": True}]},
             {"id": "a-key", "description": "Requires setting the `ACP_TEST_KEY` environment variable"},
             {"id": "acp-test-key", "description": "Use a key"},
+            {"id": "api-key", "description": "Use an API key", "_meta": {"api-key": {"provider": "acp_test"}}},
         ],
     )
     def test_a_key_that_is_there_is_used(self, nursery: Nursery, way: dict[str, Any]) -> None:
         answers = {"session/new": [REFUSED, {"sessionId": "s-1"}]}
-        told = played(nursery, {"greeting": {"authMethods": [way]}, "answers": answers}, ACP_TEST_KEY="k")
+        keys = {"ACP_TEST_KEY": "k", "ACP_TEST_API_KEY": "k"}
+        told = played(nursery, {"greeting": {"authMethods": [way]}, "answers": answers}, **keys)
         assert (told.code, told.asked("authenticate")) == (0, [{"methodId": way["id"]}])
 
 
@@ -617,6 +667,14 @@ class TestWords:
         [asked] = told.asked("_goose/unstable/session/steer")
         assert (asked["expectedRunId"], asked["prompt"][0]["text"]) == ("r-7", "Use tabs.")
         assert (told.code, left) == (0, ["a.received.live"])
+
+    @pytest.mark.parametrize(("outcome", "left"), [("injected", "a.received.live"), ("promptRequired", "a.txt")])
+    def test_codex_receives_a_message_only_in_its_turn(self, nursery: Nursery, outcome: str, left: str) -> None:
+        told, files = self.played(nursery, CODEX, {"listen": {"outcome": outcome}})
+        [asked] = told.asked("_session/steering")
+        assert asked["prompt"] == [{"type": "text", "text": "Use tabs."}]
+        assert asked["_meta"] == {"steering": {"idleBehavior": "promptRequired"}}
+        assert (told.code, files, len(told.asked("session/prompt"))) == (0, [left], 1)
 
     def test_what_is_refused_waits(self, nursery: Nursery) -> None:
         told, left = self.played(nursery, "OpenCode", {"listen": {"error": {"code": -32602, "message": "busy"}}})

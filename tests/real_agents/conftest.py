@@ -32,11 +32,15 @@ def pytest_report_header() -> list[str]:
     ]
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if agent := _agent_of(item):
             item.user_properties.append(("agent", agent))
             item.user_properties.append(("case", item.originalname))
+            if "observed" in item.fixturenames:
+                # With xdist: one process plays the turn that these tests of an agent share.
+                item.add_marker(pytest.mark.xdist_group(agent))
             if reason := SUBJECTS[agent].cannot.get(item.originalname):
                 item.user_properties.append(("cannot", reason))
                 item.add_marker(pytest.mark.skip(reason=f"not possible with {agent}: {reason}"))

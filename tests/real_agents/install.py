@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-SECONDS = 300
-"""How long an installation may take: it downloads up to 440 MB."""
+SECONDS = 1200
+"""How long an installation may take: it downloads up to 440 MB, and the machine can be busy."""
 
 
 NODE = "22.23.3"

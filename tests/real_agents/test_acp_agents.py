@@ -11,7 +11,7 @@ from subject import SUBJECTS
 pytestmark = pytest.mark.real_agents
 MODELS = {
     "acp-claude-agent": ("haiku", "claude-haiku"),
-    "acp-codex": ("gpt-5.4-mini", "gpt-5.4-mini"),
+    "acp-codex": ("gpt-5.5", "gpt-5.5"),
     "acp-gemini": ("gemini-3-flash-preview", "gemini-3-flash-preview"),
     "acp-goose": ("gpt-4o", "gpt-4o"),
     "acp-opencode": ("mock/mock-model", "mock-model"),

@@ -10,7 +10,6 @@ import pytest
 from agent_project import RALPH, AgentProject, CommandResult, processes_with, wait_until
 from script import FOREVER, Step, cut, hang, limited, put, refuse, run, say
 from subject import SUBJECTS
-from wire import Tokens
 
 pytestmark = pytest.mark.real_agents
 TASK = "Create hello.txt, and say hello in it."
@@ -280,17 +279,6 @@ def test_an_answer_is_repaired_in_the_same_conversation(project: AgentProject, a
     total = receipt(project)["total"]
     used = subject.expected_usages(5, turns=2)
     assert (total["input_tokens"], total["output_tokens"]) in used, "what a conversation used is counted once"
-
-
-def test_what_was_cached_is_on_the_receipt(project: AgentProject, agent: str) -> None:
-    prepare(project, agent, *WORK)
-    project.model.tokens = Tokens(1000, 50, cached=400)
-    assert loop(project, agent).code == 0
-    total = receipt(project)["total"]
-    assert (total["input_tokens"], total["output_tokens"]) in SUBJECTS[agent].expected_usages(3), (
-        "cached tokens are tokens"
-    )
-    assert total["cost"] is None or 0 < total["cost"] < max(filter(None, SUBJECTS[agent].expected_costs()))
 
 
 @pytest.mark.parametrize(

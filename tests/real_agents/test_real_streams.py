@@ -2,7 +2,7 @@
 
 import base64
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,9 @@ def loop(project: AgentProject, agent: str, *args: str, settings: str = "") -> s
 class ObservedTurn:
     """What the user sees of one turn in which an agent did everything that it can."""
 
-    log: str
+    log: str = ""
+    receipt: dict[str, Any] = field(default_factory=dict)
+    """What `ralph cost --json` prints."""
     error: str = ""
 
 
@@ -50,24 +52,25 @@ OBSERVED: dict[str, ObservedTurn] = {}
 def observed(agent: str, tmp_path: Path) -> ObservedTurn:
     if agent not in OBSERVED:
         try:
-            OBSERVED[agent] = ObservedTurn(observe(agent, tmp_path))
+            OBSERVED[agent] = observe(agent, tmp_path)
         except BaseException as error:
-            OBSERVED[agent] = ObservedTurn("", str(error))
+            OBSERVED[agent] = ObservedTurn(error=str(error))
             raise
     if OBSERVED[agent].error:
         pytest.fail(f"the turn that these tests share failed: {OBSERVED[agent].error}")
     return OBSERVED[agent]
 
 
-def observe(agent: str, directory: Path) -> str:
+def observe(agent: str, directory: Path) -> ObservedTurn:
     # Not with the fixture `project`, which expects the prompt of the turn in every request: a sub-agent has its own.
     with open_project(directory) as project:
         project.set_up(agent)
         picture = project.root / "dot.png"
         picture.write_bytes(base64.b64decode(PICTURE))
+        project.model.tokens = Tokens(input=1000, output=50, cached=400, reasoning=20)
         project.model.play(*steps_to_observe(agent, str(picture)))
         loop(project, agent)
-        return project.ralph("logs", "--tools").out
+        return ObservedTurn(project.ralph("logs", "--tools").out, project.ralph("cost", "--json").json)
 
 
 def steps_to_observe(agent: str, picture: str) -> list[Step]:
@@ -80,7 +83,8 @@ def steps_to_observe(agent: str, picture: str) -> list[Step]:
     if "test_images_are_in_the_log" not in cannot:
         where = dict.fromkeys(("file_path", "filePath", "path", "source"), picture)
         files: dict[str, Any] = {"files": [{"path": picture}]}
-        steps.append(use(read=where, read_file=where, view=where, read_image=where, read_files=files))
+        readers = dict.fromkeys(("read", "read_file", "view", "read_image", "view_image"), where)
+        steps.append(use(**readers, read_files=files))
     if "test_todo_lists_are_in_the_log" not in cannot:
         steps.append(use(todowrite={"todos": TODOS}, write_todos={"todos": PLAIN_TODOS}))
     if "test_sub_agents_are_in_the_log" not in cannot:
@@ -126,16 +130,21 @@ def test_sub_agents_are_in_the_log(observed: ObservedTurn, agent: str) -> None:
     assert re.search(r"> sub-agent \(\w+\): .*Look around", observed.log), observed.log
 
 
-@pytest.mark.parametrize(
-    "reasoning", [pytest.param(name, marks=pytest.mark.needs_agents(name)) for name in ("codex", "gemini")]
-)
-def test_reasoning_tokens_and_the_model_are_on_the_receipt(project: AgentProject, reasoning: str) -> None:
-    project.set_up(reasoning)
-    project.model.tokens = Tokens(1000, 50, reasoning=20)
-    project.model.play(*WORK)
-    loop(project, reasoning)
-    receipt = project.ralph("cost", "--json").json
-    assert (receipt["total"]["reasoning_tokens"] > 0, "unknown" in receipt["by_model"]) == (True, False), receipt
+def test_cached_tokens_are_on_the_receipt(observed: ObservedTurn, agent: str) -> None:
+    total, subject = observed.receipt["total"], SUBJECTS[agent]
+    assert 0 < total["cached_tokens"] == total["input_tokens"] * 0.4, total
+    if total["cost"] and subject.cost:
+        assert total["cost"] < subject.cost * total["input_tokens"] / 3000, "cached tokens cost less"
+
+
+def test_reasoning_tokens_are_on_the_receipt(observed: ObservedTurn, agent: str) -> None:
+    total = observed.receipt["total"]
+    assert 0 < total["reasoning_tokens"] == total["output_tokens"] * 0.4, total
+
+
+def test_the_model_is_on_the_receipt(observed: ObservedTurn, agent: str) -> None:
+    names = list(observed.receipt["by_model"])
+    assert names and all(re.search("claude|gpt-5|gemini|mock", name) for name in names), names
 
 
 def test_instructions_of_the_project_reach_its_model_once(project: AgentProject, agent: str) -> None:

@@ -52,10 +52,10 @@ HANDSHAKE_SECONDS = 60.0
 """How long an agent may take to answer `initialize`."""
 HISTORY_SILENCE = 1.0
 """After this many seconds without an update, the history of a loaded conversation is complete."""
-FULL_ACCESS = ("full-access", "bypassPermissions", "yolo")
+FULL_ACCESS = ("full-access", "agent-full-access", "bypassPermissions", "yolo")
 """Modes in which an agent asks about nothing. In other modes, some agents refuse silently instead of asking."""
 MODES = {
-    EDITS: ("acceptEdits", "auto_edit", "auto-edit", "autoEdit", "auto"),
+    EDITS: ("acceptEdits", "auto_edit", "auto-edit", "autoEdit", "workspace-write", "auto"),
     READ_ONLY: ("read-only", "readOnly", "ask", "approve", "default"),
     PLAN: ("plan", "architect"),
 }
@@ -75,6 +75,8 @@ OWN_ERRORS = {
     "Copilot": ("Error: ",),
 }
 """How the errors begin that some agents report as if they were an answer of their model."""
+OWN_WARNINGS = {"@agentclientprotocol/codex-acp": ("Warning: ",)}
+"""The same for warnings."""
 AUTH_REQUIRED, METHOD_NOT_FOUND = -32000, -32601
 STOPPED = {
     "max_tokens": "it reached the token limit of its model",
@@ -96,6 +98,8 @@ class BridgeRequest:
     without_tools: Sequence[str] = ()
     handshake_seconds: float = HANDSHAKE_SECONDS
     permissions: str = FULL_AUTO
+    keeps_mode: bool = False
+    """Whether the user chose the mode. What the agent then asks for is refused, unless it only reads."""
 
 
 class AcpTurn:
@@ -170,6 +174,7 @@ class AcpTurn:
             message = f"it speaks version {version!r} of the protocol, and Ralph version {PROTOCOL_VERSION}"
             raise TurnFailed(f"{message}: use another version of it, or of Ralph", Failure.ACCESS)
         self.updates.error_prefixes = OWN_ERRORS.get(self.name, ())
+        self.updates.warning_prefixes = OWN_WARNINGS.get(self.name, ())
         self.emit(None)
 
     async def _open_session(self) -> Data:
@@ -253,6 +258,8 @@ class AcpTurn:
     def _choose_mode(self, known: list[str]) -> str:
         """The mode for the permissions of the turn; empty to keep its default mode."""
         level = self.request.permissions
+        if self.request.keeps_mode:
+            return ""
         if level == FULL_AUTO:
             wanted = ASKING_MODES if self.updates.forbidden else FULL_ACCESS
             return next((mode for mode in wanted if mode in known), "")
@@ -265,11 +272,13 @@ class AcpTurn:
 
     def _is_kind_allowed(self, kind: str) -> bool:
         """Whether the permissions of the turn allow a kind of tool."""
+        if self.request.keeps_mode:
+            return kind in ALLOWED_KINDS[READ_ONLY]
         return self.request.permissions == FULL_AUTO or kind in ALLOWED_KINDS[self.request.permissions]
 
     async def _set_option(self, session_info: Data, category: str, value: str) -> None:
         """Set the mode or the model, by its own method or as an option of the conversation."""
-        if session_info.inner(f"{category}s"):
+        if value in _list_own_choices(session_info, category):
             await self.ask(f"session/set_{category}", sessionId=self.session, **{f"{category}Id": value})
         else:
             key = _find_option(session_info, category).text("id")
@@ -327,7 +336,7 @@ class AcpTurn:
                     text = read_text(self.root, arguments.text("path"), arguments.count("line"), lines)
                     return {"content": text}
                 case "fs/write_text_file":
-                    if not self._is_kind_allowed("edit"):
+                    if not self.request.keeps_mode and not self._is_kind_allowed("edit"):
                         raise RequestRefused(REFUSED, f"this turn has the permissions {self.request.permissions}")
                     write_text(self.root, arguments.text("path"), arguments.text("content"))
                     return {}
@@ -361,16 +370,22 @@ class AcpTurn:
         return {"outcome": {"outcome": "selected", "optionId": choice}}
 
 
-def _list_choices(session_info: Data, category: str) -> dict[str, str]:
-    """The modes or models of a conversation, with their names. Those of an option can be in groups."""
+def _list_own_choices(session_info: Data, category: str) -> dict[str, str]:
+    """The modes or models for which the agent has a method, with their names."""
     key = {"mode": "id", "model": "modelId"}[category]
     own = session_info.inner(f"{category}s").objects(f"available{category.title()}s")
-    if own:
-        return {choice.text(key): choice.text("name") for choice in own}
-    choices: dict[str, str] = {}
+    return {choice.text(key): choice.text("name") for choice in own}
+
+
+def _list_choices(session_info: Data, category: str) -> dict[str, str]:
+    """All modes or models of a conversation, with their names. Those of an option can be in groups.
+
+    In codex-acp, `gpt-5.5[low]` is a model with a method, and `gpt-5.5` the value of an option.
+    """
+    choices = _list_own_choices(session_info, category)
     for entry in _find_option(session_info, category).objects("options"):
         for choice in entry.objects("options") or [entry]:
-            choices[choice.text("value")] = choice.text("name")
+            choices.setdefault(choice.text("value"), choice.text("name"))
     return choices
 
 
@@ -385,8 +400,10 @@ def _find_option(session_info: Data, category: str) -> Data:
 def _has_key_for(method: Data) -> bool:
     """Whether the environment has the variables that a sign-in method needs.
 
-    Agents name them in `vars`, in the description, or only in the id of the method.
+    Agents name them in `vars`, in the description, or only in the id of the method. codex-acp names only the provider.
     """
+    if provider := method.inner("_meta", "api-key").text("provider"):
+        return any(os.environ.get(f"{name}_API_KEY") for name in ("CODEX", provider.upper()))
     variables = [variable.text("name") for variable in method.objects("vars") if variable.get("optional") is not True]
     if not variables:
         text = f"{method.text('description')} {re.sub(r'[^a-zA-Z0-9]', '_', method.text('id')).upper()}"
@@ -483,6 +500,7 @@ def _parse_arguments(arguments: Sequence[str] | None) -> BridgeRequest:
     parser.add_argument(
         "--permissions", default=FULL_AUTO, choices=PERMISSIONS, help="what the agent may do without an approval"
     )
+    parser.add_argument("--keep-mode", action="store_true", help="do not choose the agent's permission mode")
     parser.add_argument(
         "--patience", type=float, default=HANDSHAKE_SECONDS, help="seconds to wait for the agent's first answer"
     )
@@ -498,6 +516,7 @@ def _parse_arguments(arguments: Sequence[str] | None) -> BridgeRequest:
         without_tools=options.without_tool,
         handshake_seconds=options.patience,
         permissions=options.permissions,
+        keeps_mode=options.keep_mode,
     )
 
 

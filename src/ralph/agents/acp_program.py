@@ -147,8 +147,8 @@ ANSWERS_SECOND_PROMPT = ("@agentclientprotocol/claude-agent-acp", "OpenCode")
 """Agents that add a second prompt to the first and answer both. The turn is over when all prompts are answered."""
 IGNORES_SECOND_PROMPT = ("codex-acp",)
 """Agents that add it to the first, and answer only the first."""
-STEER_METHODS = {"goose": "_goose/unstable/session/steer"}
-"""Agents with a method for messages. It takes the id of the current run."""
+STEER_METHODS = {"goose": "_goose/unstable/session/steer", "@agentclientprotocol/codex-acp": "_session/steering"}
+"""Agents with a method for messages. That of goose takes the id of the current run."""
 STEERABLE_PROGRAMS = ("claude-agent-acp", "codex-acp", "goose", "opencode")
 """The programs of all these agents."""
 POLL_SECONDS, REFUSAL_SECONDS = 0.2, 0.5
@@ -200,7 +200,7 @@ class AcpSteering:
             return
         while not self._is_over:
             await asyncio.sleep(POLL_SECONDS)
-            if self.agent in STEER_METHODS and not self.run:
+            if self.agent == "goose" and not self.run:
                 continue
             messages = live_messages.take_messages(directory, _HELD)
             if not messages:
@@ -218,12 +218,7 @@ class AcpSteering:
     async def _send(self, text: str) -> bool:
         """Send a message; whether the agent accepted it."""
         if method := STEER_METHODS.get(self.agent):
-            content = [{"type": "text", "text": text}]
-            try:
-                await self.ask(method, sessionId=self.session, expectedRunId=self.run, prompt=content)
-            except TurnFailed:
-                return False
-            return True
+            return await self._steer(method, text)
         answer = self._prompt(text)
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait({answer}, timeout=REFUSAL_SECONDS)
@@ -231,6 +226,20 @@ class AcpSteering:
             self._answers.remove(answer)
             return False
         return True
+
+    async def _steer(self, method: str, text: str) -> bool:
+        """Send a message with the agent's own method; whether the agent accepted it."""
+        params: dict[str, Any] = {"sessionId": self.session, "prompt": [{"type": "text", "text": text}]}
+        if self.agent == "goose":
+            params["expectedRunId"] = self.run
+        else:
+            # Without this, codex-acp starts a turn of its own with the message if the current one has just ended.
+            params["_meta"] = {"steering": {"idleBehavior": "promptRequired"}}
+        try:
+            answer = await self.ask(method, **params)
+        except TurnFailed:
+            return False
+        return self.agent == "goose" or answer.text("outcome") == "injected"
 
 
 NOT_FOUND, REFUSED = -32002, -32602
@@ -313,6 +322,8 @@ class ToolUse:
     names: set[str] = field(default_factory=set)
     """The names by which a user can forbid it, in lower case."""
     arguments: Data = field(default_factory=Data)
+    printed: str = ""
+    """The end of what its command printed, if the agent reports that while the command runs."""
     reported: bool = False
     denied: bool = False
     """Whether the agent asked before it used it, and was refused."""
@@ -362,6 +373,10 @@ class UpdateReader:
     """How the agent's own error messages begin. They look like answers of its model."""
     own_error: str = ""
     """The last message, if it is such an error."""
+    has_failed: bool = False
+    """Whether the agent reported a state in which its next message without an id is an error."""
+    warning_prefixes: tuple[str, ...] = ()
+    """How the agent's own warnings begin. They look like answers too, but have no id."""
     forbidden_use: str = ""
     """The forbidden tool that the agent used."""
 
@@ -385,6 +400,7 @@ class UpdateReader:
             self.flush()
             self.emit(AgentEvent(EventKind.TOOL, one_line(f"todo: {todos}")))
         else:
+            self._read_codex_state(update.inner("_meta", "codex"))
             self.emit(None)
 
     def flush(self) -> None:
@@ -401,8 +417,9 @@ class UpdateReader:
         tool.title = one_line(call.text("title")) or tool.title
         tool.kind = one_line(call.text("kind")) or tool.kind
         tool.arguments = call.inner("rawInput") or tool.arguments
-        title = call.text("title")
-        names = (title, title.split(" ")[0], call.text("kind"), *_find_tool_names(call.get("_meta")))
+        title, meta = call.text("title"), call.inner("_meta")
+        tool.printed = (tool.printed + meta.inner("terminal_output_delta").text("data"))[-TEXT_CHARS:]
+        names = (title, title.split(" ")[0], call.text("name"), call.text("kind"), *_find_tool_names(meta))
         tool.names |= {name.lower().strip(":`") for name in names if name}
         return tool
 
@@ -430,16 +447,33 @@ class UpdateReader:
             models |= dict.fromkeys(row.text("model") for row in rows)
             usages += _read_usages(result, rows)
         input_tokens, cached, output_tokens = (sum(counts) for counts in zip(*map(_read_tokens, usages), strict=True))
-        more: dict[str, object] = {"model": ", ".join(filter(None, models)) or model, "cached_tokens": cached}
+        more: dict[str, object] = {
+            "model": ", ".join(filter(None, models)) or model,
+            "cached_tokens": cached,
+            "reasoning_tokens": sum(usage.count("thoughtTokens") for usage in usages),
+        }
         has_cost = self.meter.total != Usage()
         if has_cost or not any(usage.number(name) is not None for usage in usages for name in _CACHED):
             more["has_no_price"] = True
         for event in self.meter.add_total(input_tokens, output_tokens):
             self.emit(event, **more)
 
+    def _read_codex_state(self, state: Data) -> None:
+        """Note a failure of Codex, which codex-acp reports as a state. Its message then comes as if it were an answer."""
+        if status := state.inner("threadStatus").text("type"):
+            self.has_failed = status == "systemError"
+        error = state.inner("error")
+        if error.get("willRetry") is True:
+            reason = f"{error.text('message')} {error.text('additionalDetails')}"
+            self.emit(AgentEvent(EventKind.RETRY, one_line(reason)))
+
     def _add_chunk(self, update: Data) -> None:
         text, message_id = update.content_text("content"), update.text("messageId")
-        is_error = text.startswith(self.error_prefixes)
+        if not message_id and text.startswith(self.warning_prefixes):
+            self.flush()
+            self.emit(AgentEvent(EventKind.WARNING, one_line(text.partition(": ")[2])))
+            return
+        is_error = text.startswith(self.error_prefixes) or (self.has_failed and not message_id)
         if message_id != self.message_id or is_error or self.thought:
             self.flush()
         if text.strip():
@@ -462,8 +496,9 @@ class UpdateReader:
             self.emit(None)
             return
         self.tools.pop(update.text("toolCallId"), None)
-        output = _read_output(update)
-        text = IMAGE if output.startswith(IMAGE_NOTICE) else one_line(output)
+        output = _read_output(update) or tool.printed
+        is_image = output.startswith(IMAGE_NOTICE) or "view_image" in tool.names
+        text = IMAGE if is_image else one_line(output)
         self.emit(AgentEvent(EventKind.TOOL_RESULT, text, is_error=status == "failed"))
         if status == "completed" and not tool.denied and not self.is_allowed(tool):
             self.forbidden_use = tool.text

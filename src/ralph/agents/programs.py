@@ -4,6 +4,7 @@ Also the events in Ralph's own format, which the scripted agent and the ACP brid
 """
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -14,6 +15,7 @@ from ralph.agents.adapter import FULL_AUTO, PERMISSIONS, Abilities, Adapter, Cal
 from ralph.agents.prices import Prices, cost_of
 from ralph.agents.state_paths import StatePaths, find_named_state_paths
 from ralph.agents.stream_lines import Data, describe_tool, one_line, parse_line
+from ralph.core.codec import json_object
 from ralph.core.limits import Usage
 from ralph.core.text import clean_text
 from ralph.core.turns import AgentEvent, EventKind, Failure
@@ -150,6 +152,8 @@ _INSTRUCTION_FILES = {
     "qwen": ("AGENTS.md", "QWEN.md"),
 }
 """The files that known programs read by themselves if they speak ACP. Gemini CLI reads none then."""
+_MODE_VARIABLES = {"codex-acp": "INITIAL_AGENT_MODE", "goose": "GOOSE_MODE"}
+"""The variables in which the user can choose the mode of known programs."""
 # The bridge chooses the agent's mode: only the running agent says which modes it has.
 _ACP_MODES = {level: () if level == FULL_AUTO else ("--permissions", level) for level in PERMISSIONS}
 
@@ -163,6 +167,11 @@ class Acp(Adapter):
     install = "pip install 'ralph-engine[acp]'"
     abilities = Abilities(resume=True, session=True, tool_limits=True)
     permission_modes = _ACP_MODES
+    permission_options = (
+        *("--approval-mode", "--permission-mode", "--mode", "--plan"),
+        *("sandbox_mode", "approval_policy"),
+    )
+    """Those of the known programs; the last two are settings, as in `-c sandbox_mode="read-only"`."""
 
     def __init__(self, name: str, arguments: tuple[str, ...], prices: Prices | None = None) -> None:
         self.name = name
@@ -170,6 +179,8 @@ class Acp(Adapter):
         super().__init__(arguments[0], prices)
         self.arguments = arguments
         names = [Path(argument).name for argument in arguments]
+        self.program_names = names
+        """The names of its program, and of its arguments if they are paths."""
         self.hooks_adapter = _find_hooks_adapter(names)
         """The adapter for the same program without ACP, if its hooks work here too."""
         if self.hooks_adapter:
@@ -192,15 +203,27 @@ class Acp(Adapter):
             *self.permission_arguments(call),
             "--",
             *self.arguments,
-            *_own_arguments(self.arguments),
+            *_own_arguments(self.program_names),
             *self.hook_arguments,
             *call.arguments,
         )
 
+    def permission_arguments(self, call: Call) -> tuple[str, ...]:
+        """The bridge keeps a mode that the user chose with an option or a variable of the program."""
+        environment = {**os.environ, **self.variables}
+        variables = filter(None, map(_MODE_VARIABLES.get, self.program_names))
+        if self.chooses_mode((*self.arguments, *call.arguments)) or any(environment.get(name) for name in variables):
+            return ("--keep-mode",)
+        return self.permission_modes[call.permissions]
+
     def environment(self, call: Call) -> Mapping[str, str]:
-        """The variables for our hooks. After every turn, claude-agent-acp would ask its model what the user could type next."""
-        is_claude = any(Path(argument).name == "claude-agent-acp" for argument in self.arguments)
-        own = {"CLAUDE_CODE_ENABLE_PROMPT_SUGGESTION": "false"} if is_claude else {}
+        """The variables that a known program needs, and those for our hooks."""
+        own = {}
+        if "claude-agent-acp" in self.program_names:
+            # After every turn, it would ask its model what the user could type next.
+            own["CLAUDE_CODE_ENABLE_PROMPT_SUGGESTION"] = "false"
+        if "codex-acp" in self.program_names:
+            own["CODEX_CONFIG"] = _forbid_login_shell(os.environ.get("CODEX_CONFIG", ""))
         return {**own, **self.hook_environment}
 
     def prepare(self, environment: Mapping[str, str]) -> str:
@@ -225,11 +248,20 @@ class Acp(Adapter):
         return AcpReader(self.prices, before.cost or 0.0)
 
 
-def _own_arguments(arguments: Iterable[str]) -> tuple[str, ...]:
-    """The arguments that a known program needs. In a login shell, which Codex starts, `ralph` is not on the PATH."""
-    if any(Path(argument).name == "codex-acp" for argument in arguments):
-        return "-c", "allow_login_shell=false"
-    return ()
+def _forbid_login_shell(settings: str) -> str:
+    """The user's settings for Codex, with no login shell: in one, `ralph` is not on the PATH.
+
+    Versions of codex-acp before 1.0 take the same setting as an argument, and later ones ignore that argument.
+    """
+    own = json_object(settings)
+    if settings and not own:
+        return settings
+    return json.dumps({"allow_login_shell": False, **own})
+
+
+def _own_arguments(names: Iterable[str]) -> tuple[str, ...]:
+    """The arguments that a known program needs."""
+    return ("-c", "allow_login_shell=false") if "codex-acp" in names else ()
 
 
 def _find_hooks_adapter(names: Iterable[str]) -> Adapter | None:

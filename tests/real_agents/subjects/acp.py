@@ -77,15 +77,8 @@ SUBJECTS = [
     by_acp(
         codex.SUBJECT,
         "codex-acp",
-        package=Package("codex-acp", "@zed-industries/codex-acp", "0.16.0", prints_version=False),
-        sign_in=("CODEX_API_KEY",),
-        cannot={
-            "test_a_limit_that_the_agent_waits_out_does_not_count": "it does not retry a limited request",
-            **NO_IMAGES,
-            **NO_TODO_LIST,
-            **NO_SUB_AGENTS,
-        },
-        cost=None,
-        tokens="none",
+        package=Package("codex-acp", "@agentclientprotocol/codex-acp", "2.6.0"),
+        sign_in=("Use an API key to authenticate",),
+        cannot={**NO_TODO_LIST, **NO_SUB_AGENTS},
     ),
 ]
