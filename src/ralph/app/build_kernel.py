@@ -98,33 +98,10 @@ def build_kernel(
         project, run, record, keeper=keeper, agents=agents, tree=tree, records=records, chosen=chosen
     )
     workspaces.verifier.user_refs = user_refs
-    merger = Merger(workspaces, record.base)
-    ports = Ports(
-        store=documents,
-        turns=workspaces,
-        checker=workspaces,
-        mailbox=run.mailbox,
-        clock=SystemClock(),
-        observer=observer,
-        snapshots=tree.snapshots,
-        user_refs=user_refs,
-        committer=_build_committer(run, record, tree.snapshots),
-        merger=merger,
-        slots=_build_slots(run, record, root),
-        lander=Lander(root, record, merger) if record.branch else None,
-        questions=run.questions,
-    )
+
     limits = granted or ledger.limits
-    entry = RunStarted(
-        pid=os.getpid(),
-        version=__version__,
-        run=run.id,
-        frozen=frozen,
-        resumed=_was_started(records),
-        sandbox=describe_sandbox(chosen),
-    )
     start = StartOptions(
-        entry=entry,
+        entry=_describe_start(run, records, frozen, chosen),
         agents=_build_agent_chain(record.agents),
         limits=limits,
         records_to_replay=find_records_to_replay(records),
@@ -133,6 +110,7 @@ def build_kernel(
         steering=settings.load_prompt("steering", root),
         reopens=resumes and record.workflow in SESSION_WORKFLOWS,
     )
+    ports = _build_ports(root, run, record, documents=documents, observer=observer, tree=tree, workspaces=workspaces)
     return Kernel(kind.workflow(record, root, limits), ports, ledger, start)
 
 
@@ -221,6 +199,35 @@ def _build_workspaces(
     trees = rejected_trees(project.root)
     verifier = Verifier(runner, tree.snapshots, rules, *_known_verdicts(records), rejected_trees=trees)
     return Workspaces(turns, verifier, runner, record)
+
+
+def _build_ports(
+    root: Path,
+    run: RunDir,
+    record: RunRecord,
+    *,
+    documents: Documents,
+    observer: Observer,
+    tree: _WorkTree,
+    workspaces: Workspaces,
+) -> Ports:
+    """Everything that the kernel acts through."""
+    merger = Merger(workspaces, record.base)
+    return Ports(
+        store=documents,
+        turns=workspaces,
+        checker=workspaces,
+        mailbox=run.mailbox,
+        clock=SystemClock(),
+        observer=observer,
+        snapshots=tree.snapshots,
+        user_refs=workspaces.verifier.user_refs,
+        committer=_build_committer(run, record, tree.snapshots),
+        merger=merger,
+        slots=_build_slots(run, record, root),
+        lander=Lander(root, record, merger) if record.branch else None,
+        questions=run.questions,
+    )
 
 
 def _build_committer(run: RunDir, record: RunRecord, snapshots: Snapshots | None) -> Committer | None:
@@ -333,5 +340,14 @@ def _snapshot_in(record: Record) -> str:
             return ""
 
 
-def _was_started(records: list[Record]) -> bool:
-    return any(isinstance(record.entry, RunStarted) for record in records)
+def _describe_start(run: RunDir, records: list[Record], frozen: dict[str, str], sandbox: Sandbox) -> RunStarted:
+    """The first journal entry of this engine."""
+    was_started = any(isinstance(record.entry, RunStarted) for record in records)
+    return RunStarted(
+        pid=os.getpid(),
+        version=__version__,
+        run=run.id,
+        frozen=frozen,
+        resumed=was_started,
+        sandbox=describe_sandbox(sandbox),
+    )

@@ -73,12 +73,7 @@ async def run_engine(
         # Callbacks run in reverse order: the row is read when no engine works on the run any more.
         cleanup.callback(remember_row, project, run)
         cleanup.callback(lock.release)
-        if record.workspace != ".":
-            worktree.ensure_worktree(project.root, run.id)
-        tree_path, workspace = project.tree(record), project.workspace(record)
-        workspace.mkdir(parents=True, exist_ok=True)
-        place = run.path if record.on_branch else tree_path / ".ralph"
-        tree = TreeLock(project, run.id, place / "tree.lock")
+        tree = _open_tree_lock(project, run, record)
         cleanup.callback(tree.release)
         tree.take()
         keeper = KeeperClient(run.path, tree.take)
@@ -97,17 +92,23 @@ async def run_engine(
                 resumes=resumes,
             )
             stop = await _run_kernel(kernel, run, notifier)
-            _unpin_refs(workspace, run)
-            if stop.outcome.succeeded:
-                rejected_trees(project.root).forget_unjudged(run.id)
-            TurnFiles(workspace, secrets_in(os.environ)).remove(run.path)
-            if workspace != tree_path:
-                remove_shared_link(workspace)
+            _clean_up(project, run, record, stop.outcome)
         finally:
             await keeper.close()
             # Cancelled work may continue in a thread. No other run may use the tree before it has ended.
             await asyncio.get_running_loop().shutdown_default_executor()
         return stop
+
+
+def _clean_up(project: Project, run: RunDir, record: RunRecord, outcome: Outcome) -> None:
+    """Remove what only a run in progress needs."""
+    workspace = project.workspace(record)
+    _unpin_refs(workspace, run)
+    if outcome.succeeded:
+        rejected_trees(project.root).forget_unjudged(run.id)
+    TurnFiles(workspace, secrets_in(os.environ)).remove(run.path)
+    if workspace != project.tree(record):
+        remove_shared_link(workspace)
 
 
 async def _run_kernel(kernel: Kernel[Any], run: RunDir, notifier: Notifier) -> Stop:
@@ -294,3 +295,12 @@ class TreeLock:
         if self.lock:
             self.lock.release()
             self.lock = None
+
+
+def _open_tree_lock(project: Project, run: RunDir, record: RunRecord) -> TreeLock:
+    """The lock of the tree that a run works in. The tree and the workspace in it are created if they are missing."""
+    if record.workspace != ".":
+        worktree.ensure_worktree(project.root, run.id)
+    project.workspace(record).mkdir(parents=True, exist_ok=True)
+    place = run.path if record.on_branch else project.tree(record) / ".ralph"
+    return TreeLock(project, run.id, place / "tree.lock")

@@ -261,7 +261,11 @@ def _parse_tree(tree: StoredObject) -> Entries:
 
 
 def _pack(objects: Iterable[StoredObject], *, like: str) -> bytes:
-    """Objects in git's pack format, so that one command writes them all."""
+    """Objects in git's pack format, so that one command writes them all.
+
+    `git fast-import` cannot make a ref name a tree. `hash-object`, `commit-tree` and twice `mktree` would be four processes
+    per snapshot instead of one, which costs every turn about 5 ms.
+    """
     unique = {one.id: one for one in objects}.values()
     out = bytearray(b"PACK" + struct.pack(">II", 2, len(unique)))
     for one in unique:

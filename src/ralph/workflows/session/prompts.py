@@ -97,58 +97,50 @@ def build_session_prompt(
     form_values: Mapping[str, str],
 ) -> Prompt:
     """The whole prompt of a turn, without the messages of the user."""
+    mode = fields.get("MODE", "")
+    task = request.inbox.get("task.md", "") if request.role == "executor" else ""
+    inbox = _describe_inbox(request, _FOREIGN_INBOX if request.role in settings.roles.foreign else f"`{INBOX}` holds:")
+    answer = _describe_answer(settings, request, mode, form_values)
+    # What is the same for every turn of a role comes first.
+    parts = _list_lasting_parts(settings, state, request, fields)
+    parts += [
+        PromptPart("keys", _describe_turn(fields), "What this turn is for, and where things are.", heading=TURN),
+        PromptPart("task", task, "The task.", heading="# Your task", is_quoted=True),
+        *_describe_previous_attempt(settings, state, request, fields),
+        PromptPart("inbox", inbox, "Files to read.", heading="# Your inbox"),
+        PromptPart("answer", answer, "What to hand over.", Place.ANSWER, heading="# What to hand over"),
+    ]
+    return build_prompt(parts)
+
+
+def _list_lasting_parts(
+    settings: SessionSettings, state: SessionState, request: TurnRequest, fields: Mapping[str, str]
+) -> list[PromptPart]:
+    """The parts that hold for every turn of a role in a mode. A prompt begins with the role: it says who is addressed."""
     role, mode = request.role, fields.get("MODE", "")
-    is_foreign = role in settings.roles.foreign
     wants_request = role in _READS_REQUEST or mode == "SESSION_REVIEW"
-    user_request = request.inbox.get("request.md", "") if wants_request and not is_foreign else ""
-    task = request.inbox.get("task.md", "") if role == "executor" else ""
-    inbox = _describe_inbox(request, _FOREIGN_INBOX if is_foreign else f"`{INBOX}` holds:")
-    # What is the same for every turn of a role comes first, and the role before all: a prompt begins with who is spoken to.
-    return build_prompt(
-        [
-            PromptPart(
-                "role", _select_role_text(settings, request, mode), "What the role does in this mode.", Place.RUN
-            ),
-            PromptPart(
-                "workspace",
-                _describe_workspace(settings, state, request, fields),
-                "What it may change, and what becomes of it.",
-                Place.RUN,
-                heading="# Where you work",
-            ),
-            PromptPart(
-                "request",
-                user_request,
-                "What the user asked for.",
-                Place.RUN,
-                budget=REQUEST_BUDGET,
-                heading="# The user's request",
-                source=f"{INBOX}/request.md",
-                is_quoted=True,
-            ),
-            PromptPart(
-                "checks", _describe_checks(settings, state, role), "What must pass.", Place.RUN, heading="# Checks"
-            ),
-            PromptPart(
-                "knowledge",
-                _describe_knowledge(settings, role),
-                "What earlier sessions learned.",
-                Place.RUN,
-                heading="# What earlier sessions learned",
-            ),
-            PromptPart("keys", _describe_turn(fields), "What this turn is for, and where things are.", heading=TURN),
-            PromptPart("task", task, "The task.", heading="# Your task", is_quoted=True),
-            *_describe_previous_attempt(settings, state, request, fields),
-            PromptPart("inbox", inbox, "Files to read.", heading="# Your inbox"),
-            PromptPart(
-                "answer",
-                _describe_answer(settings, request, mode, form_values),
-                "What to hand over.",
-                Place.ANSWER,
-                heading="# What to hand over",
-            ),
-        ]
+    reads_request = wants_request and role not in settings.roles.foreign
+    user_request = PromptPart(
+        "request",
+        request.inbox.get("request.md", "") if reads_request else "",
+        "What the user asked for.",
+        Place.RUN,
+        budget=REQUEST_BUDGET,
+        heading="# The user's request",
+        source=f"{INBOX}/request.md",
+        is_quoted=True,
     )
+    workspace = _describe_workspace(settings, state, request, fields)
+    purpose = "What it may change, and what becomes of it."
+    checks = _describe_checks(settings, state, role)
+    knowledge, title = _describe_knowledge(settings, role), "What earlier sessions learned"
+    return [
+        PromptPart("role", _select_role_text(settings, request, mode), "What the role does in this mode.", Place.RUN),
+        PromptPart("workspace", workspace, purpose, Place.RUN, heading="# Where you work"),
+        user_request,
+        PromptPart("checks", checks, "What must pass.", Place.RUN, heading="# Checks"),
+        PromptPart("knowledge", knowledge, f"{title}.", Place.RUN, heading=f"# {title}"),
+    ]
 
 
 def _describe_answer(settings: SessionSettings, request: TurnRequest, mode: str, form_values: Mapping[str, str]) -> str:
