@@ -414,7 +414,7 @@ def per_task(count: int) -> float:
         def take(self, event) -> None:
             self.state = self.rules.accept(self.state, event, 0.0).state
 
-        def look(self, works) -> None:
+        def find_ref_changes(self, works) -> None:
             """Nothing: that would take longer than the rules."""
 
     driver = Large(session(), Certain())

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ralph.core.entries import RunStarted, TurnStarted
 from ralph.store.journal import Journal
-from ralph.store.projects import project_key
+from ralph.store.projects import name_project
 from ralph.store.runs import Project, RunDir
 from views import Row, create_run
 
@@ -63,7 +63,7 @@ def measure_load(viewers: int, seconds: float) -> Load:
         assert server.stdout
         link = json.loads(server.stdout.readline())["link"]
         port, token = int(link.split(":")[2].partition("/")[0]), link.rpartition("=")[2]
-        path = f"/api/stream?run={run.id}@{project_key(root)}"
+        path = f"/api/stream?run={run.id}@{name_project(root)}"
         before = processor_seconds(server.pid)
         load = asyncio.run(watch_and_write(run, viewers, seconds, port, token, path))
         load.processor = processor_seconds(server.pid) - before

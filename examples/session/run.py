@@ -69,7 +69,7 @@ class Story:
         say("and one fails because facts are missing.")
         watch = Watch(self, BEGUN, self.begun)
         new = ["session", "new", REQUEST, *CHECKS, "--agent-command", AGENT, "--yes"]
-        self.ralph("new", *new, expect=AWAITING, on={"split task-4": self.look})
+        self.ralph("new", *new, expect=AWAITING, on={"split task-4": self.find_ref_changes})
         self.found |= {"progress@work": watch.awaited, "progress@feedback": self.progress}
         self.ralph("show@feedback", "session", "show")
         say(
@@ -91,7 +91,7 @@ class Story:
         self.found["progress@end"] = self.progress
         self.found |= {self.name_of(path): path.read_text() for path in self.files() if path.is_file()}
 
-    def look(self) -> None:
+    def find_ref_changes(self) -> None:
         """How the session stands while it is under way."""
         self.ralph("show@split", "session", "show")
 

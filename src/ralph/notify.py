@@ -17,7 +17,7 @@ from ralph.core.entries import QuestionAsked, Record
 from ralph.core.errors import UsageError
 from ralph.core.events import RunEnded, TurnEnded
 from ralph.core.outcomes import Outcome
-from ralph.core.redaction import Redactor, secrets_in
+from ralph.core.redaction import Redactor, find_secrets
 from ralph.core.turns import TurnEnd
 from ralph.engine.ports import Observer
 
@@ -72,7 +72,7 @@ class Notifier(Observer):
         """`find_page` returns the address of the run's page, or an empty text if no web server runs."""
         self._find_page = find_page
         self._run, self._task, self._services = run, " ".join(task.split())[:80], services
-        self._redactor = Redactor((*secrets_in(environment), *(service.url for service in services)))
+        self._redactor = Redactor((*find_secrets(environment), *(service.url for service in services)))
         self._waiting: queue.Queue[tuple[str, str, str] | None] = queue.Queue()
         self._thread: threading.Thread | None = None
         self._failed: set[str] = set()

@@ -12,7 +12,7 @@ from ralph.app.reports import list_reports, read_receipt, read_report
 from ralph.app.resume import ResumeOptions, plan_resume, prepare_resume
 from ralph.app.run_engine import run_engine
 from ralph.app.run_options import RunOptions
-from ralph.app.runs import clean_runs, latest_run, list_worktrees
+from ralph.app.runs import clean_runs, find_latest_run, list_worktrees
 from ralph.app.start import NewRun, open_new_run, preview_run
 from ralph.app.steer import end_run, find_run_to_abort, list_signals, send_signal
 from ralph.core.errors import UsageError
@@ -60,7 +60,7 @@ def test_run_is_planned_previewed_started_and_read(project: Project) -> None:
     assert project.runs() == [], "planning writes nothing"
     run, outcome = work(project, new)
     assert outcome is Outcome.SUCCESS
-    assert latest_run(project, None) == run
+    assert find_latest_run(project, None) == run
     assert [row["turn"] for row in read_receipt(project, [run]).turns] == [1, 2]
     assert [report.outcome for report in list_reports(project)] == ["success"]
     text = read_report(project)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 COMMANDS = Path(__file__).parents[2] / "src" / "ralph" / "cli"
 READING = re.compile(
-    r"journal\.jsonl|\b(?:read_raw|read_records|read_claimed|last_lines|JournalReader|Journal\.open)\b"
+    r"journal\.jsonl|\b(?:read_raw|read_records|read_claimed|read_last_lines|JournalReader|Journal\.open)\b"
 )
 
 

@@ -58,7 +58,7 @@ class TestReached:
     def test_without_limits_nothing_is_ever_reached(self) -> None:
         everything = Spent(10**9, 10**9, 1e12, 10**12, 10**12, 1e12)
         assert NONE.find_reached(everything, 1e12) is None
-        assert not NONE.out_of_iterations(everything)
+        assert not NONE.is_out_of_iterations(everything)
 
     @settings(deadline=None)
     @given(spents, usages)
@@ -72,7 +72,7 @@ class TestReached:
 class TestIterations:
     def test_the_last_allowed_one_may_begin_and_no_other(self) -> None:
         limits = Limits(iterations=3)
-        assert [limits.out_of_iterations(Spent(iterations=n)) for n in range(5)] == [False, False, False, True, True]
+        assert [limits.is_out_of_iterations(Spent(iterations=n)) for n in range(5)] == [False, False, False, True, True]
 
     def test_iterations_do_not_end_a_run_that_is_being_verified(self) -> None:
         assert Limits(iterations=1).find_reached(Spent(iterations=1), NOW) is None
@@ -90,9 +90,9 @@ class TestMoney:
 
     def test_what_is_left_for_a_turn_is_never_negative(self) -> None:
         limits = Limits(cost=1.0)
-        assert limits.remaining_cost(Spent(cost=0.25), reserved=0.25) == 0.5
-        assert limits.remaining_cost(Spent(cost=3.0)) == 0.0
-        assert Limits().remaining_cost(Spent()) is None
+        assert limits.compute_remaining_cost(Spent(cost=0.25), reserved=0.25) == 0.5
+        assert limits.compute_remaining_cost(Spent(cost=3.0)) == 0.0
+        assert Limits().compute_remaining_cost(Spent()) is None
 
 
 class TestSpending:

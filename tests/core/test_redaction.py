@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ralph.core.redaction import Redactor, secrets_in
+from ralph.core.redaction import Redactor, find_secrets
 
 SECRET = "sk-ant-0123456789abcdef"
 OURS = settings(deadline=None, max_examples=150)
@@ -112,7 +112,7 @@ class TestSecretsOfTheEnvironment:
         ["ANTHROPIC_API_KEY", "github_token", "MY_SECRET", "DB_PASSWORD", "PGPASSWD", "X_CREDENTIALS", "BASIC_AUTH"],
     )
     def test_telling_names_are_known(self, name: str) -> None:
-        assert secrets_in({name: "0123456789"}) == ("0123456789",)
+        assert find_secrets({name: "0123456789"}) == ("0123456789",)
 
     @pytest.mark.parametrize(
         ("name", "value"),
@@ -124,10 +124,10 @@ class TestSecretsOfTheEnvironment:
         ],
     )
     def test_paths_and_short_values_are_not_secrets(self, name: str, value: str) -> None:
-        assert secrets_in({name: value}) == ()
+        assert find_secrets({name: value}) == ()
 
     def test_the_longest_come_first(self) -> None:
-        assert secrets_in({"A_KEY": "12345678", "B_KEY": "1234567890", "C_KEY": "12345678"}) == (
+        assert find_secrets({"A_KEY": "12345678", "B_KEY": "1234567890", "C_KEY": "12345678"}) == (
             "1234567890",
             "12345678",
         )

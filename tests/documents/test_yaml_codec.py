@@ -12,13 +12,13 @@ from ralph.documents import yaml_codec
 from ralph.documents.session.markdown import Page
 from ralph.documents.session.values import (
     describe_fault,
-    front_matter,
-    front_values,
     number_of,
+    read_front_matter,
+    read_front_values,
     read_mapping,
-    text_of,
+    read_text,
+    read_words,
     with_front_matter,
-    words_of,
 )
 from ralph.documents.yaml_codec import (
     SIZE_LIMIT,
@@ -27,9 +27,9 @@ from ralph.documents.yaml_codec import (
     YamlRules,
     dump,
     edit,
-    inline,
     load,
     load_mapping,
+    render_inline,
 )
 
 OLD = """# Kept by the engine
@@ -102,7 +102,7 @@ class TestReading:
                 pure = load(text).data
             except YamlError:
                 return
-        assert inline(pure) == inline(found)
+        assert render_inline(pure) == render_inline(found)
 
     @pytest.mark.parametrize(
         ("text", "value"),
@@ -201,7 +201,7 @@ class TestReading:
         assert (yaml.has("version.x"), yaml.get("created_at")) == (False, "2026-02-10T16:39:00+0700")
 
     def test_values_are_read_for_what_they_mean(self) -> None:
-        assert (text_of(None), text_of(3), text_of(True), text_of(" a ")) == ("", "3", "true", "a")
+        assert (read_text(None), read_text(3), read_text(True), read_text(" a ")) == ("", "3", "true", "a")
         assert (number_of("7"), number_of(7), number_of(True), number_of("x"), number_of("²")) == (
             7,
             7,
@@ -209,7 +209,7 @@ class TestReading:
             None,
             None,
         )
-        assert words_of("[a, 'b',]") == words_of(["a", "b", None]) == ("a", "b")
+        assert read_words("[a, 'b',]") == read_words(["a", "b", None]) == ("a", "b")
 
 
 class TestChanging:
@@ -262,7 +262,9 @@ class TestChanging:
             return
         wanted = {key: value for key, value in wanted.items() if value != {}}
         edited = edit(text, wanted)
-        assert inline(load(edited).data or {}) == inline(load(dump(yaml_codec._merge(before, wanted))).data or {})
+        assert render_inline(load(edited).data or {}) == render_inline(
+            load(dump(yaml_codec._merge(before, wanted))).data or {}
+        )
         assert edit(edited, wanted) == edited
 
     @settings(max_examples=60, deadline=None)
@@ -270,7 +272,7 @@ class TestChanging:
     def test_what_is_written_is_read_back(self, data: dict[str, Any]) -> None:
         text = dump(data)
         assert text.encode() or not data
-        assert inline(load_mapping(text).data) == inline(data)
+        assert render_inline(load_mapping(text).data) == render_inline(data)
 
 
 class TestFrontMatter:
@@ -283,8 +285,8 @@ class TestFrontMatter:
 
     def test_faults_name_the_line_of_the_file(self) -> None:
         page = Page("\n---\na: 1\nb: [\n---\n")
-        assert front_values(page) == {}
+        assert read_front_values(page) == {}
         with pytest.raises(StateError) as error:
-            front_matter(page, "task.md")
+            read_front_matter(page, "task.md")
         assert error.value.where == "task.md, line 5"
         assert describe_fault(error.value).startswith("line 5: not readable")

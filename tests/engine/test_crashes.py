@@ -33,7 +33,7 @@ QUICKLY = [0, 2, later(1), later(3)]
 def coarse_polling() -> Iterator[None]:
     """Look at the mailbox less often than in earnest: it is most of the time that a run takes here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ralph.engine.jobs.POLL", 0.7)
+        patch.setattr("ralph.engine.jobs.POLL_SECONDS", 0.7)
         yield
 
 

@@ -36,7 +36,7 @@ TASK = '{"id": "task-1", "title": "it", "status": "%s", "priority": 3, "blocked_
 @pytest.fixture(autouse=True, scope="module")
 def coarse_polling() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ralph.engine.jobs.POLL", 0.7)
+        patch.setattr("ralph.engine.jobs.POLL_SECONDS", 0.7)
         yield
 
 

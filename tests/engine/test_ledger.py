@@ -21,7 +21,7 @@ from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import TurnEnd, TurnResult
-from ralph.engine.follow_up import AgentChain, PendingWork, unavailable_until
+from ralph.engine.follow_up import AgentChain, PendingWork, find_unavailable_until
 from ralph.engine.ledger import Ledger, find_records_to_replay
 from ralph.engine.signals import SignalLog
 
@@ -68,10 +68,10 @@ class TestMoney:
 
     def test_only_a_limit_is_granted_again(self) -> None:
         ledger = fold(RunEnded(Outcome.LIMIT_ITERATIONS, "", Spent(iterations=10), Limits()))
-        assert ledger.extended_limits(Limits(iterations=5)).iterations == 15
+        assert ledger.extend_limits(Limits(iterations=5)).iterations == 15
         ledger = fold(RunEnded(Outcome.BLOCKED, "", Spent(iterations=10), Limits()))
-        assert ledger.extended_limits(Limits(iterations=5)) == Limits()
-        assert fold().extended_limits(Limits(iterations=5)) == Limits()
+        assert ledger.extend_limits(Limits(iterations=5)) == Limits()
+        assert fold().extend_limits(Limits(iterations=5)) == Limits()
 
 
 class TestTurns:
@@ -80,7 +80,7 @@ class TestTurns:
 
     def test_iterations_under_way_are_counted_except_one(self) -> None:
         ledger = fold(started(1, "a", is_iteration=True), started(2, "b", is_iteration=True), started(3, "c"))
-        assert (ledger.iterations_under_way("a"), ledger.iterations_under_way("x")) == (1, 2)
+        assert (ledger.count_iterations_in_progress("a"), ledger.count_iterations_in_progress("x")) == (1, 2)
 
     def test_work_is_pending_until_a_turn_settles_it(self) -> None:
         ledger = fold(started(1), ended(1, end=TurnEnd.FAILED, retry_at=5.0))
@@ -147,7 +147,7 @@ class TestAgents:
         self, end: TurnEnd, overloads: int, resets_at: float | None, until: float | None
     ) -> None:
         result = TurnResult(end, 0.0, 1.0, resets_at=resets_at)
-        assert unavailable_until(result, PendingWork(agent_overloads=overloads), 100.0) == until
+        assert find_unavailable_until(result, PendingWork(agent_overloads=overloads), 100.0) == until
 
 
 class TestSignalsOfTheRun:
@@ -191,13 +191,13 @@ class TestSignalLog:
 
     def test_the_roles_that_a_message_to_all_did_not_reach_are_known(self) -> None:
         found = log(taken("a"), taken("b", target="planner"), required_roles=("planner", "executor"))
-        assert found.missing_roles(found.accepted["a"]) == ("planner", "executor")
-        assert found.missing_roles(found.accepted["b"]) == ("planner",)
+        assert found.find_missing_roles(found.accepted["a"]) == ("planner", "executor")
+        assert found.find_missing_roles(found.accepted["b"]) == ("planner",)
         found.apply(record(started(1, messages=("a", "b"))))
-        assert found.missing_roles(found.accepted["a"]) == ("planner",)
-        assert found.missing_roles(found.accepted["b"]) == ()
+        assert found.find_missing_roles(found.accepted["a"]) == ("planner",)
+        assert found.find_missing_roles(found.accepted["b"]) == ()
         alone = log(taken("a"))
-        assert alone.missing_roles(alone.accepted["a"]) == ()
+        assert alone.find_missing_roles(alone.accepted["a"]) == ()
         assert not alone.is_delivered(alone.accepted["a"])
         alone.apply(record(started(1, messages=("a",))))
         assert alone.is_delivered(alone.accepted["a"])
@@ -260,13 +260,15 @@ class TestSignalLog:
             *facts,
             started(1, messages=tuple(f"fact-{n}" for n in range(4))),
         )
-        messages = found.messages_for("executor", is_actor=True, new=("rule", "rule", "zzz"), iteration=1, reminds=True)
+        messages = found.select_messages(
+            "executor", is_actor=True, new=("rule", "rule", "zzz"), iteration=1, reminds=True
+        )
         assert [one.signal.id for one in messages.new] == ["rule"]
         assert [one.signal.id for one in messages.in_force] == []
         assert [one.signal.id for one in messages.facts] == ["fact-1", "fact-2", "fact-3"], (
             "nobody has the last one yet"
         )
-        messages = found.messages_for("executor", is_actor=True, new=(), iteration=9, reminds=False)
+        messages = found.select_messages("executor", is_actor=True, new=(), iteration=9, reminds=False)
         assert [one.signal.id for one in messages.in_force] == ["rule", "later"]
         assert (messages.new, messages.facts) == ([], ())
 

@@ -33,7 +33,7 @@ MAX_ACTIVE = 120.0
 def coarse_polling() -> Iterator[None]:
     """Look at the mailbox less often than in earnest: nothing here depends on it, and it is most of the time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ralph.engine.jobs.POLL", 4.0)
+        patch.setattr("ralph.engine.jobs.POLL_SECONDS", 4.0)
         yield
 
 

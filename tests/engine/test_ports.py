@@ -160,7 +160,7 @@ class Refs:
     recorded: int = 0
     head: str = ""
 
-    def look_at_branches(self) -> None:
+    def record_branch_tips(self) -> None:
         self.head = "abc"
 
     def record(self) -> Mapping[str, str]:
@@ -168,7 +168,7 @@ class Refs:
         self.before = {"refs/heads/main": "abc"}
         return self.before
 
-    def look(self) -> HistoryChange:
+    def find_ref_changes(self) -> HistoryChange:
         return self.change
 
 

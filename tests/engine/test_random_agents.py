@@ -363,7 +363,7 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
         return function(*arguments)
 
     monkeypatch.setattr("ralph.verify.verifier.asyncio.to_thread", at_once)
-    monkeypatch.setattr("ralph.engine.jobs.POLL", 4.0)
+    monkeypatch.setattr("ralph.engine.jobs.POLL_SECONDS", 4.0)
 
 
 def rules(most: int) -> Loop:

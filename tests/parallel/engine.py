@@ -22,7 +22,7 @@ class Silent:
 
 
 def main(root: str, run: str) -> int:
-    run_engine.kind_of = build_kernel.kind_of = lambda name: WorkflowKind(workflow)
+    run_engine.find_workflow_kind = build_kernel.find_workflow_kind = lambda name: WorkflowKind(workflow)
     project = Project(Path(root))
     stop = asyncio.run(run_engine.run_engine(project, project.run(run), Silent()))
     print(stop.outcome, stop.reason)

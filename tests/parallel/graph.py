@@ -14,7 +14,7 @@ from ralph.core.outcomes import Outcome
 from ralph.core.prompt import Prompt
 from ralph.core.turns import TurnEnd, TurnRequest
 from ralph.documents.run_record import RunRecord
-from ralph.documents.session.tasks import natural_key
+from ralph.documents.session.tasks import make_natural_key
 from ralph.store import settings
 from ralph.workflows.merge_rules import Queue, queue_path, read_queue, render_queue
 
@@ -59,7 +59,7 @@ class Graph:
     def decide(self, state: State, now: float) -> Decision:
         done = {name for name, task in state.tasks.items() if task.phase == "merged"}
         works: list[Work] = list(state.queue.list_work(lambda _: self.checks, self.resolver))
-        for name in sorted(state.tasks, key=natural_key):
+        for name in sorted(state.tasks, key=make_natural_key):
             task = state.tasks[name]
             place = f"{name}/{task.attempt}"
             if task.phase in ("waiting", "working") and done.issuperset(task.depends_on):

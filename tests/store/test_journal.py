@@ -23,7 +23,7 @@ from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.store import files, journal
-from ralph.store.journal import Journal, last_lines, read_raw, read_records, read_tail
+from ralph.store.journal import Journal, read_last_lines, read_raw, read_records, read_tail
 
 __all__ = ["tiny_disk"]
 
@@ -281,14 +281,14 @@ class TestFullDisks:
 class TestLooking:
     def test_the_last_lines_are_found_at_a_cost_that_does_not_grow(self, path: Path) -> None:
         filled(path, lines=300)
-        found = last_lines(path, size=2000)
+        found = read_last_lines(path, size=2000)
         assert 5 < len(found) < 40
         assert found[-1]["text"] == "notice 299"
 
     def test_lines_that_an_engine_writes_meanwhile_are_not_missing(
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        book, read = filled(path), journal._last_whole_lines
+        book, read = filled(path), journal._read_last_whole_lines
 
         def read_and_write(path: Path, size: int) -> tuple[list[bytes], bool]:
             found = read(path, size)
@@ -296,11 +296,11 @@ class TestLooking:
             book.append_line(line, durable=True)
             return found
 
-        monkeypatch.setattr(journal, "_last_whole_lines", read_and_write)
+        monkeypatch.setattr(journal, "_read_last_whole_lines", read_and_write)
         assert read_tail(path).doubt == ""
 
     def test_a_journal_that_is_not_there_has_no_last_lines(self, path: Path) -> None:
-        assert last_lines(path) == []
+        assert read_last_lines(path) == []
 
     def test_one_can_continue_reading_from_where_one_was(self, path: Path) -> None:
         book = filled(path, lines=3)

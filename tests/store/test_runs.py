@@ -14,7 +14,7 @@ from ralph.core.checks import Check
 from ralph.core.entries import Notice, RunStarted
 from ralph.core.errors import StateError, StorageError, UsageError
 from ralph.core.events import RunEnded
-from ralph.core.ids import run_id, turn_name, valid_run_id
+from ralph.core.ids import parse_run_id, run_id, turn_name
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.documents.run_record import AgentSelection, AgentSpec, RunRecord, parse_record, render_record
@@ -56,7 +56,7 @@ def ended(run: RunDir, outcome: Outcome) -> Journal:
 class TestIds:
     @pytest.mark.parametrize("text", ["261115-093000", "261115-093000-k3x9", "000000-000000-0000"])
     def test_an_id_is_a_date_a_time_and_maybe_four_characters(self, text: str) -> None:
-        assert valid_run_id(text) == text
+        assert parse_run_id(text) == text
 
     @pytest.mark.parametrize(
         "text",
@@ -82,13 +82,13 @@ class TestIds:
     )
     def test_nothing_else_is_one(self, text: str) -> None:
         with pytest.raises(UsageError, match="not a run id"):
-            valid_run_id(text)
+            parse_run_id(text)
 
     @given(st.text(max_size=30))
     @settings(deadline=None)
     def test_whatever_passes_is_one_plain_name(self, text: str) -> None:
         try:
-            passed = valid_run_id(text)
+            passed = parse_run_id(text)
         except UsageError:
             return
         assert Path(passed).name == passed
@@ -153,7 +153,7 @@ class TestMaking:
     def test_every_claim_gets_a_directory_of_its_own(self, project: Project) -> None:
         claimed = [project.claim(AT) for _ in range(20)]
         assert len({run.id for run in claimed}) == 20
-        assert all(run.path.is_dir() and valid_run_id(run.id) for run in claimed)
+        assert all(run.path.is_dir() and parse_run_id(run.id) for run in claimed)
 
     def test_id_in_use_is_not_used_twice(self, project: Project, monkeypatch: Any) -> None:
         names = iter([b"\0\0", b"\0\0", b"\0\1"])
@@ -231,7 +231,7 @@ class TestTailSummary:
         run = three.run(IDS[0])
         ended(run, Outcome.LIMIT_COST)
         assert run.outcome() is Outcome.LIMIT_COST
-        assert run.tail_summary().spent == Spent(iterations=2)
+        assert run.read_tail_summary().spent == Spent(iterations=2)
 
     def test_a_run_that_was_resumed_has_no_outcome_yet(self, three: Project) -> None:
         run = three.run(IDS[0])

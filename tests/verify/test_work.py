@@ -10,7 +10,7 @@ import pytest
 
 from ralph.core.checks import CheckResult, CheckStatus, Finding, Rule, Severity, Verdict
 from ralph.git.snapshots import Snapshots
-from ralph.store.rejected_trees import RejectedTree, RejectedTrees, UnjudgedRun, content_hash
+from ralph.store.rejected_trees import RejectedTree, RejectedTrees, UnjudgedRun, hash_content
 from ralph.verify.runner import CheckRunner
 from ralph.verify.work import TreeComparison
 
@@ -117,7 +117,7 @@ class TestRejected:
         assert (held.run, held.findings, held.baseline) == (FIRST, (SKIPPED,), BASELINE)
         assert list(held.files) == ["tests/test_a.py"]
         assert not held.is_unjudged
-        assert list(project.held.all_unjudged()) == []
+        assert list(project.held.list_unjudged()) == []
 
     def test_the_next_run_is_compared_with_the_state_before_the_first(self, project: Project) -> None:
         held = self.hold(project)
@@ -143,7 +143,7 @@ class TestRejected:
         held = self.hold(project)
         project.held.forget(held)
         about_run = Finding(Rule.FEWER_TESTS, "`pytest` passes", 0, "2 tests ran, and 3 before the run.")
-        files = {**held.files, "app.py": content_hash(b"x = 2\n")}
+        files = {**held.files, "app.py": hash_content(b"x = 2\n")}
         project.held.remember(
             RejectedTree(run=FIRST, base="0" * 40, findings=(SKIPPED, about_run), files=files), lambda: "r"
         )
@@ -194,7 +194,7 @@ class TestRejected:
         about_run = Verdict((), findings=(Finding(Rule.FEWER_TESTS, "`pytest` passes", 0, "Fewer tests ran."),))
         work.record(about_run, BASELINE)
         (held,) = project.held.all()
-        assert held.files == {"README.md": "", "app.py": content_hash(b"x = 2\n")}
+        assert held.files == {"README.md": "", "app.py": hash_content(b"x = 2\n")}
 
     def test_a_finding_without_any_change_is_not_recorded(self, project: Project) -> None:
         work = project.start(FIRST)
@@ -242,14 +242,14 @@ class TestUnjudged:
             project.write(CHANGE)
         else:
             project.change(work, CHANGE)
-        (unjudged,) = project.held.all_unjudged()
+        (unjudged,) = project.held.list_unjudged()
         return unjudged
 
     def test_a_turn_is_noted_once_with_what_it_started_from(self, project: Project) -> None:
         work = project.start(FIRST)
         work.note_turn(BASELINE)
         work.note_turn(None)
-        assert list(project.held.all_unjudged()) == [
+        assert list(project.held.list_unjudged()) == [
             UnjudgedRun(run=FIRST, base=work.base, workspace=str(project.root), baseline=BASELINE)
         ]
 
@@ -261,7 +261,7 @@ class TestUnjudged:
             run=FIRST,
             base=unjudged.base,
             findings=(),
-            files={"tests/test_a.py": content_hash(CHANGE["tests/test_a.py"].encode())},
+            files={"tests/test_a.py": hash_content(CHANGE["tests/test_a.py"].encode())},
             baseline=BASELINE,
             is_unjudged=True,
         )
@@ -321,23 +321,23 @@ class TestUnjudged:
         project.held.note_unjudged(UnjudgedRun("261115-080000-zzzz", "1" * 40, "/elsewhere", None), lambda: "r")
         work = project.start(SECOND)
         work.note_turn(BASELINE)
-        assert len(list(project.held.all_unjudged())) == 3
+        assert len(list(project.held.list_unjudged())) == 3
         work.record(CLEAN, BASELINE)
-        assert [one.run for one in project.held.all_unjudged()] == ["261115-080000-zzzz"]
+        assert [one.run for one in project.held.list_unjudged()] == ["261115-080000-zzzz"]
         work.note_turn(BASELINE)
-        assert {one.run for one in project.held.all_unjudged()} == {SECOND, "261115-080000-zzzz"}
+        assert {one.run for one in project.held.list_unjudged()} == {SECOND, "261115-080000-zzzz"}
 
     def test_after_it_was_held_up_the_next_turn_is_noted_again(self, project: Project) -> None:
         work = project.start(FIRST)
         work.note_turn(BASELINE)
         project.change(work, CHANGE)
         work.record(GAMED, BASELINE)
-        assert list(project.held.all_unjudged()) == []
+        assert list(project.held.list_unjudged()) == []
         work.note_turn(BASELINE)
-        assert [one.run for one in project.held.all_unjudged()] == [FIRST]
+        assert [one.run for one in project.held.list_unjudged()] == [FIRST]
 
 
-HELD_FILES = {"tests/test_a.py": content_hash(CHANGE["tests/test_a.py"].encode()), "README.md": content_hash(b"r\n")}
+HELD_FILES = {"tests/test_a.py": hash_content(CHANGE["tests/test_a.py"].encode()), "README.md": hash_content(b"r\n")}
 
 
 class TestCopy:

@@ -10,7 +10,7 @@ from ralph.core.entries import QuestionAsked, Record
 from ralph.core.signals import Question
 from ralph.notify import Notifier, Service
 from ralph.store.locks import Lock
-from ralph.store.projects import project_key
+from ralph.store.projects import name_project
 from ralph.store.web_server import claim_server, run_address
 
 
@@ -32,7 +32,7 @@ def test_a_notification_links_to_the_page_while_the_server_runs(
     lock = claim_server("http://127.0.0.1:4711")
     assert isinstance(lock, Lock)
     try:
-        page = f"http://127.0.0.1:4711/r/r1@{project_key(tmp_path)}"
+        page = f"http://127.0.0.1:4711/r/r1@{name_project(tmp_path)}"
         assert sent_for_a_question(tmp_path, monkeypatch).splitlines()[-1] == page
     finally:
         lock.release()

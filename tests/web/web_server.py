@@ -125,9 +125,9 @@ def wait_until(attempt: Callable[[], Any], describe: Callable[[], object] = lamb
 
 
 def project_name(root: Path) -> str:
-    from ralph.store.projects import project_key
+    from ralph.store.projects import name_project
 
-    return project_key(root)
+    return name_project(root)
 
 
 def make_project(directory: Path, name: str = "shop") -> Path:

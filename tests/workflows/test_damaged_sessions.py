@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from test_session_rules import ID, Driver, seeds, session
 
-from ralph.app.sessions import repair_documents, session_texts, session_workflow
+from ralph.app.sessions import build_session_workflow, read_session_texts, repair_documents
 from ralph.core.errors import RalphError, StateError
 from ralph.core.events import Do, DocumentEdited, Stop
 from ralph.documents.run_record import AgentSelection, AgentSpec, RunRecord
@@ -86,8 +86,8 @@ def lay(root: Path, texts: dict[str, str]) -> None:
 def taken_up(root: Path) -> SessionState:
     """What `ralph session resume` does before the first turn."""
     repair_documents(root, RECORD, NOW)
-    rules = session_workflow(RECORD, root)
-    state = rules.load(session_texts(root, RECORD))
+    rules = build_session_workflow(RECORD, root)
+    state = rules.load(read_session_texts(root, RECORD))
     assert isinstance(rules.decide(state, NOW), Do | Stop)
     return state
 
@@ -102,7 +102,7 @@ def test_damaged_sessions_are_repaired_or_refused_and_nothing_is_lost(tmp_path: 
     except RalphError as error:
         assert error.what and error.where
     else:
-        own = session_workflow(RECORD, tmp_path).layout
+        own = build_session_workflow(RECORD, tmp_path).layout
         if own.metadata in texts:
             assert metadata.find_metadata_problems((tmp_path / own.metadata).read_text()) == []
         assert isinstance(progress.find_progress_problems(state.progress.text), list)
@@ -120,7 +120,7 @@ def test_a_repaired_session_continues_to_its_end(tmp_path: Path, seed: int) -> N
     except RalphError:
         return
     driver = Driver(session(), chance)
-    driver.documents = session_texts(tmp_path, RECORD)
+    driver.documents = read_session_texts(tmp_path, RECORD)
     driver.state = state
     driver.see = lambda before: None  # type: ignore[method-assign]
     try:

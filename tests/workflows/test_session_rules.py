@@ -126,7 +126,7 @@ class Driver:
             assert decision.work, f"nothing to do in {self.state.state}"
             names = [work.key for work in decision.work]
             assert len(names) == len(set(names)), names
-            self.look(decision.work)
+            self.find_ref_changes(decision.work)
             self.start(decision.work)
             self.take(self.answer(self.chance.choice(decision.work)))
         raise AssertionError("the session does not come to an end")
@@ -135,7 +135,7 @@ class Driver:
         for started in turn_starts(self.state, works):
             self.take(started)
 
-    def look(self, works: tuple[Work, ...]) -> None:
+    def find_ref_changes(self, works: tuple[Work, ...]) -> None:
         """Those who run side by side never work on the same files, and nobody beside one who has to be alone."""
         names = [work.task for work in works if isinstance(work, TurnRequest) and work.role == "executor"]
         files = [file for name in names for file in self.state.tasks[name].files]

@@ -17,7 +17,7 @@ from ralph.core.errors import StateError
 from ralph.documents.run_record import SlotLimits
 from ralph.store import locks
 from ralph.workspace import slots as module
-from ralph.workspace.slots import Slots, machine_slots, slots_path
+from ralph.workspace.slots import Slots, count_machine_slots, slots_path
 
 ENGINE = """
 import sys, time
@@ -219,7 +219,7 @@ def test_the_usual_place_and_number(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", "/home/ada")
     assert slots_path() == Path("/home/ada/.local/state/ralph/slots.json")
-    assert machine_slots() >= 4
+    assert count_machine_slots() >= 4
 
 
 def engine(place: Path, run: str, limit: int, machine: int, turns: int, seconds: float) -> "subprocess.Popen[str]":

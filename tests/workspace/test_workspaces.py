@@ -23,7 +23,7 @@ from ralph.git.command import Git
 from ralph.store.runs import RunDir
 from ralph.workflows.merge_rules import Queue
 from ralph.workspace.workspaces import MERGED_DIFF, TASK_DIFF
-from ralph.workspace.worktree_setup import SetupError, WorktreeRecords, reason_no_room
+from ralph.workspace.worktree_setup import SetupError, WorktreeRecords, explain_no_room
 
 A = "one\ntwo\n"
 
@@ -306,9 +306,9 @@ class TestWorktreeSetup:
         do(main())
         noted = json.loads((run.path / "workspaces/t2.1.json").read_text())
         assert noted["size"] > 1000
-        assert reason_no_room(repo, None) == ""
-        assert reason_no_room(repo, 1 << 40) == ""
-        assert "`ralph worktrees --prune`" in reason_no_room(repo, noted["size"])
+        assert explain_no_room(repo, None) == ""
+        assert explain_no_room(repo, 1 << 40) == ""
+        assert "`ralph worktrees --prune`" in explain_no_room(repo, noted["size"])
 
 
 class TestMerging:
@@ -604,7 +604,7 @@ class TestBesideTheRunsOwnWorktree:
 
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr("ralph.git.merge.save_worktree", save)
-            Engine.of(repo, run).workspaces.commit_own("left")
+            Engine.of(repo, run).workspaces.commit_run_worktree("left")
         write(own, {"after.txt": "by the run\n"})
         do(Engine.of(repo, run).lander.land(succeeded=False))
         for name in ("before.txt", "after.txt"):

@@ -19,7 +19,7 @@ import pytest
 
 from ralph.agents.adapter import FULL_AUTO, PERMISSIONS, Abilities, Adapter, Call, Reader
 from ralph.agents.stream_lines import TEXT_CHARS, TOOL_CHARS
-from ralph.core.codec import json_object
+from ralph.core.codec import parse_json_object
 from ralph.core.limits import Usage
 from ralph.core.text import clean_text
 from ralph.core.turns import AgentEvent, EventKind, Failure
@@ -61,7 +61,7 @@ def malform(line: bytes, chance: random.Random) -> list[bytes]:
 
 def _change_values(line: bytes, chance: random.Random) -> bytes:
     """A line with some of its values changed or dropped; with some of its bytes changed if it is not an object."""
-    data = json_object(line)
+    data = parse_json_object(line)
     if not data:
         return bytes(chance.randrange(256) if chance.random() < 0.1 else byte for byte in line)
     for _ in range(chance.randrange(1, 4)):
@@ -76,7 +76,7 @@ def _change_values(line: bytes, chance: random.Random) -> bytes:
 
 def poison_texts(line: bytes, chance: random.Random) -> bytes:
     """A line with poison in some of its texts."""
-    data = json_object(line)
+    data = parse_json_object(line)
     if not data:
         return line + POISON.encode(errors="replace") + line
     for container, key in list(_slots(data)):

@@ -15,7 +15,7 @@ from ralph.agents.adapter import FULL_AUTO, PERMISSIONS, Abilities, Adapter, Cal
 from ralph.agents.prices import Prices, cost_of
 from ralph.agents.state_paths import StatePaths, find_named_state_paths
 from ralph.agents.stream_lines import Data, describe_tool, one_line, parse_line
-from ralph.core.codec import json_object
+from ralph.core.codec import parse_json_object
 from ralph.core.limits import Usage
 from ralph.core.text import clean_text
 from ralph.core.turns import AgentEvent, EventKind, Failure
@@ -253,7 +253,7 @@ def _forbid_login_shell(settings: str) -> str:
 
     Versions of codex-acp before 1.0 take the same setting as an argument, and later ones ignore that argument.
     """
-    own = json_object(settings)
+    own = parse_json_object(settings)
     if settings and not own:
         return settings
     return json.dumps({"allow_login_shell": False, **own})

@@ -8,7 +8,7 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from ralph.core.codec import json_object
+from ralph.core.codec import parse_json_object
 from ralph.core.text import clean_text
 from ralph.core.turns import IMAGE
 
@@ -76,7 +76,7 @@ class Data(dict[str, Any]):
 
 def parse_line(line: bytes) -> Data:
     """The JSON object in a line; an empty one if there is none."""
-    return Data(json_object(line) if line.lstrip()[:1] == b"{" else {})
+    return Data(parse_json_object(line) if line.lstrip()[:1] == b"{" else {})
 
 
 def read_model(*files: Path) -> str:

@@ -14,15 +14,15 @@ from ralph.agents import registry
 from ralph.agents.adapter import Adapter
 from ralph.app.resume import with_user_changes
 from ralph.app.sandbox import VARIABLE as SANDBOX_VARIABLE
-from ralph.app.sandbox import describe_sandbox, open_sandbox, sandbox_notices
-from ralph.app.workflows import kind_of, roles_of
+from ralph.app.sandbox import describe_sandbox, list_sandbox_notices, open_sandbox
+from ralph.app.workflows import find_workflow_kind, list_roles
 from ralph.core.checks import Verdict
 from ralph.core.entries import Record, RunStarted, SnapshotTaken
 from ralph.core.errors import RalphError, StateError
 from ralph.core.events import ChecksEnded, TurnEnded
 from ralph.core.ids import BASELINE, SESSION_WORKFLOWS, WorkKey
 from ralph.core.limits import Limits
-from ralph.core.redaction import secrets_in
+from ralph.core.redaction import find_secrets
 from ralph.documents import run_record
 from ralph.documents.run_record import AgentSelection, RunRecord
 from ralph.engine.follow_up import AgentChain
@@ -36,7 +36,7 @@ from ralph.git.history import UserRefs
 from ralph.git.snapshots import Snapshots
 from ralph.store import settings
 from ralph.store.documents import Documents, digest
-from ralph.store.rejected_trees import rejected_trees
+from ralph.store.rejected_trees import open_rejected_trees
 from ralph.store.runs import Project, RunDir
 from ralph.supervisor.client import KeeperClient
 from ralph.supervisor.sandbox import Sandbox
@@ -48,7 +48,7 @@ from ralph.workspace.merger import Lander, Merger
 from ralph.workspace.slots import Slots, slots_path
 from ralph.workspace.turn_files import TurnFiles
 from ralph.workspace.workspaces import Workspaces
-from ralph.workspace.worktree_setup import WorktreeSetup, reason_no_room, with_git_ceiling
+from ralph.workspace.worktree_setup import WorktreeSetup, explain_no_room, with_git_ceiling
 
 
 class SystemClock:
@@ -76,32 +76,32 @@ def build_kernel(
 ) -> Kernel[Any]:
     """Read what is on disk, refuse what was changed behind the engine's back, and give the kernel its ports."""
     root = project.root
-    kind = kind_of(record.workflow)
+    kind = find_workflow_kind(record.workflow)
 
     documents, records = Documents.open(root, run.path)
     documents.watched = kind.watched(record, root)
     documents.sees_deletions = kind.sees_deletions
     repairs = kind.repair(root, record, time.time())
     ledger = Ledger.of(record.limits, records)
-    ledger.signals.required_roles, ledger.signals.roles = kind.required_roles, roles_of(record)
-    frozen = frozen_hashes(record)
+    ledger.signals.required_roles, ledger.signals.roles = kind.required_roles, list_roles(record)
+    frozen = compute_frozen_hashes(record)
     _refuse_changed(run, ledger, frozen)
     record = with_user_changes(record, ledger)
 
     tree = _open_work_tree(project, run, record)
     _refuse_lost_base(run, records, tree.snapshots)
     user_refs = _open_user_refs(run, tree, ledger)
-    chosen = open_sandbox(record.sandbox, tree.environment, record.agents)
+    sandbox = open_sandbox(record.sandbox, tree.environment, record.agents)
     agents = {label: registry.make_adapter(spec, record.prices) for label, spec in record.agents.by_label.items()}
-    warnings = _prepare_tree(root, tree, agents, chosen)
+    warnings = _prepare_tree(root, tree, agents, sandbox)
     workspaces = _build_workspaces(
-        project, run, record, keeper=keeper, agents=agents, tree=tree, records=records, chosen=chosen
+        project, run, record, keeper=keeper, agents=agents, tree=tree, records=records, sandbox=sandbox
     )
     workspaces.verifier.user_refs = user_refs
 
     limits = granted or ledger.limits
     start = StartOptions(
-        entry=_describe_start(run, records, frozen, chosen),
+        entry=_describe_start(run, records, frozen, sandbox),
         agents=_build_agent_chain(record.agents),
         limits=limits,
         records_to_replay=find_records_to_replay(records),
@@ -143,14 +143,14 @@ def _open_work_tree(project: Project, run: RunDir, record: RunRecord) -> _WorkTr
     return _WorkTree(workspace, environment, snapshots)
 
 
-def _prepare_tree(root: Path, tree: _WorkTree, agents: Mapping[str, Adapter], chosen: Sandbox) -> list[str]:
+def _prepare_tree(root: Path, tree: _WorkTree, agents: Mapping[str, Adapter], sandbox: Sandbox) -> list[str]:
     """Prepare the agents and the tree for a run. Returns what the user should know; some of it is empty."""
     warnings = [agent.prepare(tree.environment) for agent in agents.values()]
     if tree.snapshots is None:
         warnings.append(_hide_own_files(root, tree.workspace))
     if replaced := settings.list_overrides(root):
         warnings.append(f"this project replaces prompts of Ralph: {', '.join(replaced)}")
-    return warnings + sandbox_notices(chosen, settings.load_user_settings().sandbox)
+    return warnings + list_sandbox_notices(sandbox, settings.load_user_settings().sandbox)
 
 
 def _build_workspaces(
@@ -162,12 +162,12 @@ def _build_workspaces(
     agents: Mapping[str, Adapter],
     tree: _WorkTree,
     records: list[Record],
-    chosen: Sandbox,
+    sandbox: Sandbox,
 ) -> Workspaces:
     """What runs turns and checks, in the run's own workspace and in others."""
-    secrets = secrets_in(tree.environment)
+    secrets = find_secrets(tree.environment)
     shared = tuple(project.root / name for name in record.trees.share)
-    isolation = Isolation(sandbox=chosen, root=project.root, run_dir=run.path, top=project.root, shared=shared).move(
+    isolation = Isolation(sandbox=sandbox, root=project.root, run_dir=run.path, top=project.root, shared=shared).move(
         project.tree(record)
     )
     turns = LocalTurns(
@@ -196,8 +196,8 @@ def _build_workspaces(
     rules = VerdictSettings(
         confirm=loop.confirm, scope=loop.scope, inputs=loop.inputs, allowed=record.allowed, may_change=record.may_change
     )
-    trees = rejected_trees(project.root)
-    verifier = Verifier(runner, tree.snapshots, rules, *_known_verdicts(records), rejected_trees=trees)
+    trees = open_rejected_trees(project.root)
+    verifier = Verifier(runner, tree.snapshots, rules, *_find_known_verdicts(records), rejected_trees=trees)
     return Workspaces(turns, verifier, runner, record)
 
 
@@ -238,10 +238,10 @@ def _build_committer(run: RunDir, record: RunRecord, snapshots: Snapshots | None
 
 def _hide_own_files(root: Path, workspace: Path) -> str:
     """Keep Ralph's directories out of the user's `git status`. Returns a notice if that is not possible."""
-    place = find_repository(root) if shutil.which("git") else None
+    repository = find_repository(root) if shutil.which("git") else None
     try:
-        if place:
-            exclude_paths(place.common, list_own_paths(place.top, root, workspace))
+        if repository:
+            exclude_paths(repository.common, list_own_paths(repository.top, root, workspace))
     except RalphError as error:
         return f"git lists what Ralph stores here as untracked files: {error.what}"
     return ""
@@ -252,7 +252,7 @@ def _build_slots(run: RunDir, record: RunRecord, root: Path) -> Slots:
     limits = record.slots if record.branch else replace(record.slots, run=1)
 
     def room() -> str:
-        return reason_no_room(root, record.trees.most_bytes)
+        return explain_no_room(root, record.trees.most_bytes)
 
     slots = Slots(run=run.id, run_lock=run.path / "lock", limits=limits, path=slots_path(), kinds=kinds, room=room)
     try:
@@ -270,7 +270,7 @@ def _build_agent_chain(selection: AgentSelection) -> AgentChain:
     return AgentChain(tuple(spec.label for spec in selection.chain), roles, helper, selection.escalate_after)
 
 
-def _known_verdicts(records: list[Record]) -> tuple[Verdict | None, Verdict | None, set[str]]:
+def _find_known_verdicts(records: list[Record]) -> tuple[Verdict | None, Verdict | None, set[str]]:
     """The verdict before the first turn, the last one, and the checks that were seen to be flaky."""
     ended = [record.entry for record in records if isinstance(record.entry, ChecksEnded)]
     baseline = next((entry.verdict for entry in ended if WorkKey.parse(entry.key) == BASELINE), None)
@@ -278,8 +278,8 @@ def _known_verdicts(records: list[Record]) -> tuple[Verdict | None, Verdict | No
     return baseline, ended[-1].verdict if ended else None, flaky
 
 
-def frozen_hashes(record: RunRecord) -> dict[str, str]:
-    """The hashes of what must not change while a run is under way."""
+def compute_frozen_hashes(record: RunRecord) -> dict[str, str]:
+    """The hashes of what must not change while a run is in progress."""
     return {
         "run.json": digest(run_record.render_record(record).encode()),
         "criterion": digest(record.criterion.encode()),
@@ -301,18 +301,18 @@ def _refuse_changed(run: RunDir, ledger: Ledger, frozen: dict[str, str]) -> None
 
 def _open_user_refs(run: RunDir, tree: _WorkTree, ledger: Ledger) -> UserRefs | None:
     """The user's branches, tags and stash, if there is a repository around the workspace."""
-    place = find_repository(tree.workspace) if shutil.which("git") else None
-    if place is None:
+    repository = find_repository(tree.workspace) if shutil.which("git") else None
+    if repository is None:
         return None
     before = ledger.refs
     if before is None and tree.snapshots and ledger.snapshots:
         before = tree.snapshots.refs()  # an older version kept the record there alone
-    return UserRefs(place, run.id, before, submodules=tree.snapshots.submodules if tree.snapshots else ())
+    return UserRefs(repository, run.id, before, submodules=tree.snapshots.submodules if tree.snapshots else ())
 
 
 def _refuse_lost_base(run: RunDir, records: list[Record], snapshots: Snapshots | None) -> None:
     """Refuse to continue without the first snapshot. The guards compare with it, so no verdict would hold."""
-    journaled = [sha for record in records if (sha := _snapshot_in(record))]
+    journaled = [sha for record in records if (sha := _find_snapshot(record))]
     if not journaled or snapshots is None:
         return
     first = journaled[0]
@@ -329,7 +329,7 @@ def _refuse_lost_base(run: RunDir, records: list[Record], snapshots: Snapshots |
         )
 
 
-def _snapshot_in(record: Record) -> str:
+def _find_snapshot(record: Record) -> str:
     """The snapshot that a record names, of the run's own tree or of a task's; empty if it names none."""
     match record.entry:
         case SnapshotTaken(snapshot=snapshot):

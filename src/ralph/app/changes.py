@@ -87,7 +87,7 @@ def diff_run(
     if commit:
         return Diff(f"{commit}~", commit, format_diff(Git(project.root), f"{commit}~", commit, stat=stat, color=color))
     snapshots = open_snapshots(project, run)
-    old, new = _snapshots_of(snapshots, run, turn)
+    old, new = _find_snapshots(snapshots, run, turn)
     mixed = snapshots.list_mixed_files() if turn is None else ()
     return Diff(old, new, snapshots.diff(old, new, stat=stat, color=color), mixed)
 
@@ -105,7 +105,7 @@ def undo_turn(project: Project, run: RunDir, *, force: bool = False, by: str = "
     `by` is who did it, if another interface than the command line did: the journal records that.
     """
     refuse_inside_a_turn("an agent cannot undo turns", "change the files yourself")
-    with _tree_at_rest(project, run) as snapshots:
+    with _open_idle_tree(project, run) as snapshots:
         undone = snapshots.undo(force=force, by_user=not run.was_killed_in_a_turn)
         if by:
             documents, _ = Documents.open(project.root, run.path)
@@ -119,7 +119,7 @@ def restore_iteration(project: Project, run: RunDir, which: str, *, force: bool 
     What the user changed while the run was stopped stays. With `force`, these files are restored, too.
     """
     refuse_inside_a_turn("an agent cannot restore iterations", "change the files yourself")
-    with _tree_at_rest(project, run) as snapshots:
+    with _open_idle_tree(project, run) as snapshots:
         number, snapshot = _find_iteration(which, project, run, snapshots)
         label = f"restore iteration {number}" if number else "restore before the run"
         by_user = not run.was_killed_in_a_turn
@@ -141,12 +141,12 @@ def revert_run(project: Project, run: RunDir, *, force: bool = False) -> Reverte
     if run.alive:
         todo = f"try again when it is over: `ralph abort {run.id} --revert`"
         raise UsageError(f"run {run.id} is still ending its turn; nothing was reverted", todo=todo)
-    with _tree_at_rest(project, run) as snapshots:
+    with _open_idle_tree(project, run) as snapshots:
         base = snapshots.base() or ""
         files = snapshots.restore(base, "revert", force=force, by_user=not run.was_killed_in_a_turn)
         changed = _find_changed_submodules(Git(snapshots.repository.top), base)
         submodules = tuple(path for path in changed if path not in snapshots.submodules)
-        reverted = Reverted(files, remove_commits(snapshots, run.id, _spans_of_turns(run)), submodules)
+        reverted = Reverted(files, remove_commits(snapshots, run.id, _list_head_of_turns(run)), submodules)
         text = _describe_revert(run, reverted)
         rewrite_next_section(project, run, text, why="reverted what the run changed (`ralph abort --revert`)")
         return reverted
@@ -192,7 +192,7 @@ def name_files(files: Sequence[str]) -> list[str]:
 
 
 @contextmanager
-def _tree_at_rest(project: Project, run: RunDir) -> Iterator[Snapshots]:
+def _open_idle_tree(project: Project, run: RunDir) -> Iterator[Snapshots]:
     """The snapshots of a run that is not running. Its tree stays locked for other runs meanwhile."""
     from ralph.app.run_engine import TreeLock  # it takes long to import, and `ralph diff` does not need it
 
@@ -220,7 +220,7 @@ def _refuse_on_branch(run: RunDir) -> None:
 def _take(tree: "TreeLock", run: RunDir) -> None:
     """Claim the tree. Wait for a keeper that is about to exit, but not for one with a live agent."""
     deadline = time.monotonic() + 3.0
-    while tree.take() == -1:
+    while tree.acquire() == -1:
         if time.monotonic() > deadline:
             raise LockedError(
                 f"an agent of run {run.id} is still working, but its engine is gone",
@@ -235,22 +235,22 @@ def _find_iteration(which: str, project: Project, run: RunDir, snapshots: Snapsh
     if which == "base":
         return 0, snapshots.base() or ""
     known = {entry.sha for entry in snapshots.log()}
-    iterations = {number: sha for number, sha in _snapshots_by_iteration(run).items() if sha in known}
+    iterations = {number: sha for number, sha in _list_snapshots_by_iteration(run).items() if sha in known}
     if which == "best":
-        best = _best(project, run)
+        best = _find_best(project, run)
         number, sha = best.get("number"), best.get("snapshot")
         if number == 0:
             return 0, snapshots.base() or ""
         if isinstance(number, int) and (sha in known or number in iterations):
             return number, str(sha) if sha in known else iterations[number]
-        raise UsageError(f"run {run.id} has no best iteration yet", todo=_choices(iterations))
+        raise UsageError(f"run {run.id} has no best iteration yet", todo=_list_choices(iterations))
     number = int(which) if which.isascii() and which.isdigit() and len(which) < 10 else 0
     if number in iterations:
         return number, iterations[number]
-    raise UsageError(f"run {run.id} has no iteration {which[:40]!r}", todo=_choices(iterations))
+    raise UsageError(f"run {run.id} has no iteration {which[:40]!r}", todo=_list_choices(iterations))
 
 
-def _snapshots_by_iteration(run: RunDir) -> dict[int, str]:
+def _list_snapshots_by_iteration(run: RunDir) -> dict[int, str]:
     """The snapshot that each iteration of a run left, as the journal has it."""
     found: dict[int, str] = {}
     for _, line in read_raw(run.path / "journal.jsonl"):
@@ -263,7 +263,7 @@ def _snapshots_by_iteration(run: RunDir) -> dict[int, str]:
     return found
 
 
-def _spans_of_turns(run: RunDir) -> list[TurnSpan]:
+def _list_head_of_turns(run: RunDir) -> list[TurnSpan]:
     """Where HEAD was before and after each turn of a run, as the journal has it."""
     found: dict[int, TurnSpan] = {}
     for _, line in read_raw(run.path / "journal.jsonl"):
@@ -277,7 +277,7 @@ def _spans_of_turns(run: RunDir) -> list[TurnSpan]:
     return list(found.values())
 
 
-def _best(project: Project, run: RunDir) -> dict[str, Any]:
+def _find_best(project: Project, run: RunDir) -> dict[str, Any]:
     path = project.root / HOME / "loops" / run.id / "state.json"
     try:
         best = json.loads(read_limited(path)).get("best")
@@ -286,7 +286,7 @@ def _best(project: Project, run: RunDir) -> dict[str, Any]:
     return best if isinstance(best, dict) else {}
 
 
-def _choices(iterations: dict[int, str]) -> str:
+def _list_choices(iterations: dict[int, str]) -> str:
     numbers = sorted(iterations)
     if not numbers:
         return "there are no recorded iterations; `ralph restore base` restores the files before the run"
@@ -347,7 +347,7 @@ def _find_merge_of(run: RunDir, turn: int | None) -> tuple[str, str]:
     return worktree, commit
 
 
-def _snapshots_of(snapshots: Snapshots, run: RunDir, turn: int | None) -> tuple[str, str]:
+def _find_snapshots(snapshots: Snapshots, run: RunDir, turn: int | None) -> tuple[str, str]:
     """The snapshots before and after a turn, or the whole run."""
     entries = snapshots.log()
     if turn is None:

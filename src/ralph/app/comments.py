@@ -6,8 +6,8 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 from ralph.app.changes import diff_run, open_file_reader
-from ralph.app.runs import live_run, refuse_inside_a_turn
-from ralph.app.sessions import find_session, next_batch
+from ralph.app.runs import find_live_run, refuse_inside_a_turn
+from ralph.app.sessions import find_next_batch, find_session
 from ralph.app.steer import send_signal
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.ids import SESSION_WORKFLOWS
@@ -80,9 +80,9 @@ def read_comment_list(text: str, where: str, *, side: str = "new") -> list[NewCo
     return [NewComment(place, said, side) for place, said in found]
 
 
-def changed_files(project: Project, wanted: str | None) -> list[str]:
+def list_changed_files(project: Project, wanted: str | None) -> list[str]:
     """The files that a run changed so far."""
-    return [file["path"] for file in parse_diff(diff_run(project, live_run(project, wanted, "comment on")).text)]
+    return [file["path"] for file in parse_diff(diff_run(project, find_live_run(project, wanted, "comment on")).text)]
 
 
 def send_comments(
@@ -105,7 +105,7 @@ def post_comments(
     _refuse_over(run)
     message = render_comments(comments)
     if run.record().workflow in SESSION_WORKFLOWS and run.outcome() and not run.alive:
-        batch = next_batch(find_session(project, run.id))
+        batch = find_next_batch(find_session(project, run.id))
         batch.give(batch.requirement(message.replace("\n", "\n  ").rstrip()))
         return SentComments(run, len(comments), feedback=batch.path, iteration=batch.number)
     sent = send_signal(project, Signal("", SignalType.STEER, message, by=by), role, run.id)
@@ -179,7 +179,7 @@ class _Anchor:
                 continue
             if b"\0" in content[:8000]:
                 raise UsageError(f"{path} is not a text file", todo="use `ralph steer` to say something about it")
-            return _Side(path, content.decode(errors="replace").splitlines(), _signs_of(changed, side))
+            return _Side(path, content.decode(errors="replace").splitlines(), _list_signs(changed, side))
         raise self._unknown(given, side)
 
     def _candidates(self, given: str) -> list[str]:
@@ -209,7 +209,7 @@ class _Anchor:
         return UsageError(f"there is no file {path[:200]!r} {when}", where=f"run {self._run.id}", todo=todo)
 
 
-def _signs_of(file: dict[str, object] | None, side: str) -> dict[int, str]:
+def _list_signs(file: dict[str, object] | None, side: str) -> dict[int, str]:
     if file is None:
         return {}
     signs: dict[int, str] = {}

@@ -13,13 +13,13 @@ from pathlib import Path
 from ralph import __version__
 from ralph.agents import registry
 from ralph.agents.registry import ProofStatus, load_proofs
-from ralph.app.sandbox import asked_level, describe_sandbox, open_sandbox
+from ralph.app.sandbox import describe_sandbox, find_asked_level, open_sandbox
 from ralph.app.sandbox_proofs import prove
 from ralph.core.errors import RalphError
 from ralph.core.text import count
 from ralph.git.command import find_repository
 from ralph.notify import services_for
-from ralph.store.journal import adopt_advice
+from ralph.store.journal import advise_to_adopt
 from ralph.store.runs import Project
 from ralph.store.settings import load_config, user_settings_path
 from ralph.supervisor.processes import TURN_MARK, find_marked
@@ -54,25 +54,25 @@ class Diagnosis:
 def examine(project: Project) -> Iterator[Diagnosis]:
     """All findings, the most basic first."""
     yield Diagnosis("ralph", True, f"{__version__} with Python {platform.python_version()} ({sys.executable})")
-    yield _platform()
-    yield _git(project)
-    yield from _sandbox()
-    yield from _disk(project)
-    yield _configuration(project)
-    yield from _phrases(project)
-    yield from _notifications(project)
-    yield from _agents(project)
+    yield _check_platform()
+    yield _check_git(project)
+    yield from _check_sandbox()
+    yield from _check_disk(project)
+    yield _check_configuration(project)
+    yield from _check_phrases(project)
+    yield from _check_notifications(project)
+    yield from _check_agents(project)
     yield from _runs(project)
 
 
-def _platform() -> Diagnosis:
+def _check_platform() -> Diagnosis:
     if platform.system() == "Linux":
         return Diagnosis("system", True, f"Linux {platform.release()}: Ralph finds and ends every process of a turn")
     limits = f"{platform.system()}: Ralph may miss processes that detach themselves from a turn"
     return Diagnosis("system", True, limits)
 
 
-def _git(project: Project) -> Diagnosis:
+def _check_git(project: Project) -> Diagnosis:
     if not shutil.which("git"):
         return Diagnosis("git", False, "not found", "install git, or start runs with --no-snapshots")
     version = subprocess.run(["git", "--version"], capture_output=True, text=True, timeout=10).stdout.strip()
@@ -86,10 +86,10 @@ def _git(project: Project) -> Diagnosis:
     return Diagnosis("git", True, version)
 
 
-def _sandbox() -> Iterator[Diagnosis]:
+def _check_sandbox() -> Iterator[Diagnosis]:
     """Whether agents are isolated here. Each promise of the sandbox is tried."""
     try:
-        asked = asked_level(None)
+        asked = find_asked_level(None)
         chosen = open_sandbox(asked, os.environ)
     except RalphError as error:
         yield Diagnosis("sandbox", False, error.what, error.todo)
@@ -112,7 +112,7 @@ def _sandbox() -> Iterator[Diagnosis]:
         )
 
 
-def _disk(project: Project) -> Iterator[Diagnosis]:
+def _check_disk(project: Project) -> Iterator[Diagnosis]:
     place = project.root / ".ralph" if (project.root / ".ralph").exists() else project.root
     if not os.access(place, os.W_OK):
         yield Diagnosis("disk", False, f"{place} is not writable", f"chmod u+w {place}")
@@ -122,7 +122,7 @@ def _disk(project: Project) -> Iterator[Diagnosis]:
     yield Diagnosis("disk", free >= _LOW_ROOM, f"{free / (1 << 30):.1f} GiB free in {project.root}", todo)
 
 
-def _configuration(project: Project) -> Diagnosis:
+def _check_configuration(project: Project) -> Diagnosis:
     try:
         config = load_config(project.root)
     except RalphError as error:
@@ -137,14 +137,14 @@ def _configuration(project: Project) -> Diagnosis:
     return Diagnosis("ralph.yml", True, "valid" if there else "none here; defaults apply")
 
 
-def _phrases(project: Project) -> Iterator[Diagnosis]:
+def _check_phrases(project: Project) -> Iterator[Diagnosis]:
     """What the phrases of criteria would run in this directory."""
     for phrase, command in describe_phrases(project.work_dir):
         said = f"'{phrase}' runs {command}" if command else f"'{phrase}' runs nothing here: name the command instead"
         yield Diagnosis("criteria", True, said, absent=not command)
 
 
-def _notifications(project: Project) -> Iterator[Diagnosis]:
+def _check_notifications(project: Project) -> Iterator[Diagnosis]:
     """Whether notifications can be sent. The addresses are secret and never shown."""
     try:
         wanted = load_config(project.root).notify
@@ -159,11 +159,11 @@ def _notifications(project: Project) -> Iterator[Diagnosis]:
         yield Diagnosis("notify", True, f"{service.name}: {', '.join(service.events)}")
 
 
-def _agents(project: Project) -> Iterator[Diagnosis]:
+def _check_agents(project: Project) -> Iterator[Diagnosis]:
     others = registry.list_third_party()
     with ThreadPoolExecutor() as pool:
-        yield from pool.map(_agent, registry.ADAPTERS)
-    yield from (_third_party(name, wrong) for name, wrong in others.items())
+        yield from pool.map(_check_agent, registry.ADAPTERS)
+    yield from (_check_third_party(name, wrong) for name, wrong in others.items())
     for name, what in registry.OTHERS.items():
         yield Diagnosis("agent", True, f"{name}: {what}")
     try:
@@ -178,14 +178,14 @@ def _agents(project: Project) -> Iterator[Diagnosis]:
         yield Diagnosis("agent", not named, error.what.replace("\n", "; "), error.todo, absent=True)
 
 
-def _third_party(name: str, wrong: RalphError | None) -> Diagnosis:
+def _check_third_party(name: str, wrong: RalphError | None) -> Diagnosis:
     """An agent whose adapter comes from an installed package, which may be broken."""
     if wrong:
         return Diagnosis("agent", False, f"{name}: {wrong.what} ({wrong.where})", wrong.todo, facts={"name": name})
-    return _agent(name)
+    return _check_agent(name)
 
 
-def _agent(name: str) -> Diagnosis:
+def _check_agent(name: str) -> Diagnosis:
     """One agent program: whether it is installed, its version and proof, whether it is signed in, and what it can do."""
     agent = registry.get_adapter(name)
     path = shutil.which(agent.program)
@@ -195,14 +195,14 @@ def _agent(name: str) -> Diagnosis:
     signed_in, how = agent.sign_in(os.environ, Path.home())
     state = {True: f"signed in ({how})", False: "not signed in", None: "sign-in unknown"}
     can = [field.replace("_", " ") for field, able in asdict(agent.abilities).items() if able]
-    version = _version(path)
-    tried, proof = _proof(name, version, agent.install)
+    version = _read_version(path)
+    tried, proof = _find_proof(name, version, agent.install)
     what = f"{name}: {version}, {tried}, {state[signed_in]}; can: {', '.join(can)}"
     facts = {"name": name, "path": path, "version": version, "signed_in": signed_in, "can": can, **proof}
     return Diagnosis("agent", signed_in is not False, what, how if signed_in is False else "", facts=facts)
 
 
-def _proof(name: str, version: str, install: str) -> tuple[str, Mapping[str, object]]:
+def _find_proof(name: str, version: str, install: str) -> tuple[str, Mapping[str, object]]:
     """Whether this version of an agent was tried from end to end: in words, and as facts."""
     proof = load_proofs().get(name)
     if proof is None:
@@ -223,7 +223,7 @@ def _install_tested(install: str, version: str) -> str:
     return f"install {version}"
 
 
-def _version(path: str) -> str:
+def _read_version(path: str) -> str:
     try:
         said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
@@ -237,7 +237,7 @@ def _runs(project: Project) -> Iterator[Diagnosis]:
             run.record()
             if doubt := run.find_doubt():
                 yield Diagnosis(
-                    "run", False, f"{run.id}: {doubt}; Ralph has not verified what it claims", adopt_advice(run.id)
+                    "run", False, f"{run.id}: {doubt}; Ralph has not verified what it claims", advise_to_adopt(run.id)
                 )
         except RalphError as error:
             yield Diagnosis("run", False, f"{run.id}: {error.what} ({error.where})", error.todo)

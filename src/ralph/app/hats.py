@@ -17,12 +17,12 @@ from ralph.app.run_options import (
     RunOptions,
     build_agent_selection,
     build_record,
-    glob_from_root,
+    rebase_glob,
     refuse_landing,
 )
-from ralph.app.start import NewRun, WorkLocation, start_notices
-from ralph.app.trust import project_items
-from ralph.app.workflows import hats_workflow
+from ralph.app.start import NewRun, WorkLocation, list_start_notices
+from ralph.app.trust import list_project_items
+from ralph.app.workflows import build_hats_workflow
 from ralph.core.checks import Check
 from ralph.core.errors import NoCommandError, StateError, UsageError
 from ralph.documents.config import AgentSettings, Config
@@ -52,10 +52,10 @@ def build_hats_selection(project: Project, preset: Preset, config: Config, optio
     """The agents of the run, and of hats that have an agent, a model or arguments of their own."""
     config = config if options.name_an_agent else _with_cli(config, preset)
     hats = {id: hat for id, hat in preset.hats.items() if hat.backend and hat.backend.type}
-    roles = {id: _own_agent(hat) for id, hat in hats.items()}
+    roles = {id: _find_own_agent(hat) for id, hat in hats.items()}
     config = config.model_copy(update={"roles": {**config.roles, **roles}})
     agents = build_agent_selection(project, config, options)
-    others = {id: _own_spec(hat, agents.chain[0], preset) for id, hat in preset.hats.items() if id not in hats}
+    others = {id: _build_own_spec(hat, agents.chain[0], preset) for id, hat in preset.hats.items() if id not in hats}
     return replace(
         agents, roles={**agents.roles, **{id: (spec, *agents.chain[1:]) for id, spec in others.items() if spec}}
     )
@@ -65,35 +65,37 @@ def _with_cli(config: Config, preset: Preset) -> Config:
     """The settings with the agent that the preset names."""
     cli = preset.cli
     if cli.backend == "custom":
-        words = _custom(cli.command, cli.args, preset)
+        words = _build_custom_spec(cli.command, cli.args, preset)
         return config.model_copy(update={"agent": None, "agents": (), "agent_command": shlex.join(words)})
     if preset.agent_priority and not config.agents:
         return config.model_copy(update={"agents": tuple(AgentSettings(agent=name) for name in preset.agent_priority)})
     if not cli.backend or cli.backend == "auto":
         chosen = config.agent if config.agent and config.agent.agent != "auto" else None
         return config.model_copy(update={"agent": chosen})
-    agent = _agent_settings(cli.backend, program=cli.command, args=cli.args, model=cli.model)
+    agent = _read_agent_settings(cli.backend, program=cli.command, args=cli.args, model=cli.model)
     return config.model_copy(update={"agent": agent, "agents": ()})
 
 
-def _agent_settings(backend: str, **more: Any) -> AgentSettings:
+def _read_agent_settings(backend: str, **more: Any) -> AgentSettings:
     return AgentSettings(acp="kiro-cli acp", **more) if backend == "kiro-acp" else AgentSettings(agent=backend, **more)
 
 
-def _own_agent(hat: HatKeys) -> AgentSettings:
+def _find_own_agent(hat: HatKeys) -> AgentSettings:
     """The agent that a hat names."""
     backend = hat.backend
     assert backend
     agent = ("--agent", backend.agent) if backend.agent else ()
     args = (*agent, *backend.args, *hat.backend_args)
     model = hat.model or backend.model
-    return _agent_settings(backend.type, model=model, args=args, without_tools=hat.disallowed_tools)
+    return _read_agent_settings(backend.type, model=model, args=args, without_tools=hat.disallowed_tools)
 
 
-def _own_spec(hat: HatKeys, usual: AgentSpec, preset: Preset) -> AgentSpec | None:
+def _build_own_spec(hat: HatKeys, usual: AgentSpec, preset: Preset) -> AgentSpec | None:
     """The usual agent with the changes of a hat, or the program that the hat names; None if it changes nothing."""
     if hat.backend and hat.backend.command:
-        return AgentSpec("command", _custom(hat.backend.command, (*hat.backend.args, *hat.backend_args), preset))
+        return AgentSpec(
+            "command", _build_custom_spec(hat.backend.command, (*hat.backend.args, *hat.backend_args), preset)
+        )
     spec = replace(
         usual,
         model=hat.model or usual.model,
@@ -103,7 +105,7 @@ def _own_spec(hat: HatKeys, usual: AgentSpec, preset: Preset) -> AgentSpec | Non
     return spec if spec != usual else None
 
 
-def _custom(program: str, args: tuple[str, ...], preset: Preset) -> tuple[str, ...]:
+def _build_custom_spec(program: str, args: tuple[str, ...], preset: Preset) -> tuple[str, ...]:
     """The command of any program, with its prompt on standard input or as its last argument."""
     words = (*shlex.split(program), *args)
     if preset.cli.prompt_mode == "stdin":
@@ -126,7 +128,7 @@ def write_settings(directory: Path, text: str, backend: str | None, *, force: bo
     parse_layer(text, path, [])
     write_atomic(path, to_bytes(text))
     # The user chose this text just now, so Ralph asks about it only after it changes.
-    record_trust(directory.resolve(), project_items(directory.resolve()))
+    record_trust(directory.resolve(), list_project_items(directory.resolve()))
     return path
 
 
@@ -155,7 +157,7 @@ def plan_hats(project: Project, request: HatsRequest, options: RunOptions) -> Ne
     loaded = load_preset(project.root, request.given, request.preset)
     preset = _with_promise(loaded.preset, request.completion_promise)
     config = with_limits(loaded.preset, loaded.config)
-    objective = _objective(project, preset, request.prompt, request.prompt_file)
+    objective = _read_objective(project, preset, request.prompt, request.prompt_file)
     source = find_work_source(
         objective, preset.core.specs_dir, lambda path: _look(project.work_dir / path), _name_preset(loaded)
     )
@@ -177,8 +179,8 @@ def plan_hats(project: Project, request: HatsRequest, options: RunOptions) -> Ne
     refuse_landing(options, on_own_branch=apart)
     warnings = list(loaded.notices)
     notices = [*dict.fromkeys(note for one in compiled for note in one.notes), *left_out]
-    notices += [*_source_notices(hats, checks=bool(checks)), *_parallel_notices(hats, apart=apart)]
-    why_not = _no_checkpoints(project, snapshots=record.snapshots, in_worktree=apart)
+    notices += [*_list_source_notices(hats, checks=bool(checks)), *_list_parallel_notices(hats, apart=apart)]
+    why_not = _explain_no_checkpoints(project, snapshots=record.snapshots, in_worktree=apart)
     if hats.checkpoint and why_not:
         hats = replace(hats, checkpoint=0)
         notices.append(f"Ralph does not commit checkpoints: {why_not}; Ralph still takes a snapshot after every turn")
@@ -188,9 +190,9 @@ def plan_hats(project: Project, request: HatsRequest, options: RunOptions) -> Ne
         warnings += refuse_broken_preset(loaded, preset, hats, allowed, request.given)
     shown = PresetWarnings(project, shorten_path(loaded.files[-1]) if loaded.files else "the settings", tuple(warnings))
     patterns = fill_names(preset, source, preset.event_loop.scope)
-    scope = tuple(glob_from_root(glob, project.directory) for glob in patterns)
-    record = _with_hats(record, hats, checks, scope, project.work_dir, _most_at_once(hats, config, options))
-    notices += start_notices(project, config, record)
+    scope = tuple(rebase_glob(glob, project.directory) for glob in patterns)
+    record = _with_hats(record, hats, checks, scope, project.work_dir, _choose_max_parallel(hats, config, options))
+    notices += list_start_notices(project, config, record)
     return NewRun(
         project=project,
         record=record,
@@ -252,7 +254,7 @@ def _compile_checks(
     return asked, left_out
 
 
-def _objective(project: Project, preset: Preset, prompt: str | None, prompt_file: str | None) -> str:
+def _read_objective(project: Project, preset: Preset, prompt: str | None, prompt_file: str | None) -> str:
     """What is to be done: by option, by preset, or in `PROMPT.md`."""
     if prompt is not None and prompt_file is not None:
         raise UsageError("-p and -P cannot be used together", todo="use only one of them")
@@ -287,14 +289,14 @@ def _look(path: Path) -> str:
     return "file" if path.is_file() else ""
 
 
-def _source_notices(hats: HatsSettings, *, checks: bool) -> Iterator[str]:
+def _list_source_notices(hats: HatsSettings, *, checks: bool) -> Iterator[str]:
     if hats.documents:
         yield f"the objective is a {hats.source}: the hats share their documents in {hats.documents}"
     if not checks:
         yield "there are no checks (--check, event_loop.checks): Ralph cannot verify the work, and relies on the hats"
 
 
-def _parallel_notices(hats: HatsSettings, *, apart: bool) -> Iterator[str]:
+def _list_parallel_notices(hats: HatsSettings, *, apart: bool) -> Iterator[str]:
     """What to expect of a run with waves."""
     if hats.has_waves and apart:
         yield "hats work in parallel: each has a worktree, and Ralph merges their work on one branch"
@@ -305,13 +307,13 @@ def _parallel_notices(hats: HatsSettings, *, apart: bool) -> Iterator[str]:
         yield f"{', '.join(unseen)} stays in a worktree: there, prompts show only scratchpads in {SHARED_FILES}"
 
 
-def _most_at_once(hats: HatsSettings, config: Config, options: RunOptions) -> int | None:
+def _choose_max_parallel(hats: HatsSettings, config: Config, options: RunOptions) -> int | None:
     """How many turns may run at once: what the hats say, unless an option or the settings decide."""
     most = max((hat.concurrency for hat in hats.hats), default=1)
     return None if options.parallel or "run" in config.slots.model_fields_set else max(most, 1)
 
 
-def _no_checkpoints(project: Project, *, snapshots: bool, in_worktree: bool) -> str:
+def _explain_no_checkpoints(project: Project, *, snapshots: bool, in_worktree: bool) -> str:
     """Why the work cannot be committed between turns; empty if it can."""
     if not snapshots:
         return "no snapshots are taken"
@@ -334,7 +336,7 @@ def _become_latest(warnings: PresetWarnings, project: Project, run: RunDir) -> C
     Returns what undoes it.
     """
     warnings.remember()
-    back, hats = ExitStack(), hats_workflow(run.record(), project.root)
+    back, hats = ExitStack(), build_hats_workflow(run.record(), project.root)
     for name, text in (("current-events", f".ralph/events-{run.id}.jsonl"), ("current-loop-id", run.id)):
         path = project.root / ".ralph" / name
         back.callback(write_atomic, path, read_limited(path)) if path.is_file() else back.callback(remove, path)

@@ -10,7 +10,7 @@ from ralph.core.checks import Verdict
 from ralph.core.entries import Entry, MergeStarted
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.events import Landed, MergeEnded
-from ralph.core.redaction import secrets_in
+from ralph.core.redaction import find_secrets
 from ralph.documents.run_record import RunRecord
 from ralph.git import merge, worktree
 from ralph.git.command import Git, GitError
@@ -22,7 +22,7 @@ from ralph.store.runs import Project, RunDir
 from ralph.supervisor.client import KeeperClient
 from ralph.verify.runner import CheckRunner, check_environment
 from ralph.workflows.merge_rules import queue_path, read_queue
-from ralph.workspace.merger import current_branch, fast_forward_user_branch
+from ralph.workspace.merger import fast_forward_user_branch, read_current_branch
 from ralph.workspace.worktree_setup import WorktreeSetup
 
 
@@ -33,7 +33,7 @@ async def land_run(project: Project, run: RunDir, by: str = "") -> tuple[Landed,
     """
     run.refuse_untrusted()
     record, outcome = run.record(), run.outcome()
-    onto, name = current_branch(project.root), record.branch
+    onto, name = read_current_branch(project.root), record.branch
     if not name:
         todo = f"there is nothing to land; `ralph diff {run.id}` shows its work"
         raise UsageError(f"run {run.id} worked in your own tree", todo=todo)
@@ -45,7 +45,7 @@ async def land_run(project: Project, run: RunDir, by: str = "") -> tuple[Landed,
     lock = run.lock()
     try:
         git = Git(project.root)
-        commit, verdict = merge.branch_tip(git, name), None
+        commit, verdict = merge.read_branch_tip(git, name), None
         here = git.resolve_commit()
         if not (contains(git, commit, here) or contains(git, here, commit)):
             commit, verdict = await _merge_in_scratch(project, run, record, here, commit)
@@ -79,7 +79,7 @@ async def _merge_in_scratch(
             )
         if not record.checks:
             return candidate.commit, None
-        environment, secrets = check_environment(os.environ), secrets_in(os.environ)
+        environment, secrets = check_environment(os.environ), find_secrets(os.environ)
         runner = CheckRunner(
             run_dir=run.path,
             run_id=run.id,
@@ -127,7 +127,7 @@ class QueueRow:
 def list_queue(project: Project, wanted: str | None = None) -> list[QueueRow]:
     """The tasks of a run, or of all runs, that wait to be merged, and the runs that wait to be landed."""
     runs = [project.run(wanted)] if wanted else project.runs()
-    return [row for run in runs for row in _rows(project, run)]
+    return [row for run in runs for row in _list_rows(project, run)]
 
 
 @dataclass
@@ -151,7 +151,7 @@ class _Merges:
                 self.landed = entry
 
 
-def _rows(project: Project, run: RunDir) -> Iterator[QueueRow]:
+def _list_rows(project: Project, run: RunDir) -> Iterator[QueueRow]:
     try:
         record = run.record()
         if not record.branch:
@@ -162,7 +162,7 @@ def _rows(project: Project, run: RunDir) -> Iterator[QueueRow]:
     merges = _Merges()
     for entry in entries:
         merges.follow(entry)
-    waiting = _waiting_workspaces(project, run)
+    waiting = _list_waiting_workspaces(project, run)
     for workspace, resolves in waiting.items():
         state = "waiting"
         if resolves:
@@ -181,7 +181,7 @@ def _rows(project: Project, run: RunDir) -> Iterator[QueueRow]:
         yield QueueRow(run.id, "the run", state, told=_describe_landing(run, landed, done), done=done)
 
 
-def _waiting_workspaces(project: Project, run: RunDir) -> dict[str, bool]:
+def _list_waiting_workspaces(project: Project, run: RunDir) -> dict[str, bool]:
     """The workspaces that wait, and whether a resolver works on each."""
     path = queue_path(run.id)
     try:

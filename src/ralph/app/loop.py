@@ -10,10 +10,10 @@ from ralph.app.run_options import (
     build_record,
     check_seconds,
     parse_globs,
-    positive,
     refuse_landing,
+    require_positive,
 )
-from ralph.app.start import NewRun, WorkLocation, start_notices
+from ralph.app.start import NewRun, WorkLocation, list_start_notices
 from ralph.core.errors import UsageError
 from ralph.documents.config import Config
 from ralph.documents.run_record import LoopRunSettings
@@ -76,7 +76,7 @@ def plan_loop(project: Project, request: LoopRequest, options: RunOptions) -> Ne
         project=project,
         record=record,
         location=WorkLocation.WORKTREE if options.worktree else WorkLocation.HERE,
-        notices=(*taken, *criterion.notes, *start_notices(project, config, record)),
+        notices=(*taken, *criterion.notes, *list_start_notices(project, config, record)),
         criteria_typed=(sentence,),
     )
 
@@ -89,7 +89,7 @@ def _build_loop_settings(
     return LoopRunSettings(
         type=kind,
         scope=parse_globs("--scope", request.scope, project.directory),
-        confirm=positive("--confirm", request.confirm, config.loop.confirm) or 1,
+        confirm=require_positive("--confirm", request.confirm, config.loop.confirm) or 1,
         on_stuck=request.on_stuck or config.loop.on_stuck,
         reflector=request.reflector or config.loop.reflector,
         commit=config.loop.commit if request.commits is None else request.commits,

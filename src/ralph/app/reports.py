@@ -50,18 +50,18 @@ class ReportText:
 def list_reports(project: Project, wanted: str | None = None) -> list[FiledReport]:
     """The reports of a run, or of all runs, oldest first: a run has one for every time that it ended."""
     runs = [project.run(wanted)] if wanted else project.runs()
-    return [report for run in runs for report in _reports_of(project, run)]
+    return [report for run in runs for report in _list_reports(project, run)]
 
 
 def read_report(project: Project, wanted: str | None = None) -> ReportText:
     """The newest report of a run, or of the latest run that has one."""
     found = list_reports(project, wanted)
     if not found:
-        raise _no_report(project, [project.run(wanted)] if wanted else project.runs(), wanted)
+        raise _make_missing_report_error(project, [project.run(wanted)] if wanted else project.runs(), wanted)
     report = found[-1]
     data = read_limited(project.root / report.path)
     run = project.run(report.run)
-    sandbox = run.tail_summary().sandbox
+    sandbox = run.read_tail_summary().sandbox
     return ReportText(report, to_text(data), run.find_doubt(), is_changed=report.hash != digest(data), sandbox=sandbox)
 
 
@@ -70,7 +70,7 @@ def rewrite_next_section(project: Project, run: RunDir, text: str, *, why: str) 
 
     A report that the user changed stays as it is.
     """
-    reports = _reports_of(project, run)
+    reports = _list_reports(project, run)
     if not reports:
         return
     data = read_limited(project.root / reports[-1].path)
@@ -81,7 +81,7 @@ def rewrite_next_section(project: Project, run: RunDir, text: str, *, why: str) 
     documents.commit(time.time(), Notice(why), {reports[-1].path: f"{before}{heading}{text}\n"})
 
 
-def _reports_of(project: Project, run: RunDir) -> list[FiledReport]:
+def _list_reports(project: Project, run: RunDir) -> list[FiledReport]:
     try:
         reports = open_view(project, run).reports
     except (OSError, RalphError):
@@ -93,7 +93,7 @@ def _reports_of(project: Project, run: RunDir) -> list[FiledReport]:
     ]
 
 
-def _no_report(project: Project, runs: list[RunDir], wanted: str | None) -> UsageError:
+def _make_missing_report_error(project: Project, runs: list[RunDir], wanted: str | None) -> UsageError:
     """The error for a missing report: why there is none, and what to do."""
     where = str(project.root / HOME)
     if not runs:

@@ -13,12 +13,12 @@ from ralph.app.run_options import (
     parse_allowed_rules,
     parse_deadline,
     parse_globs,
-    positive,
     read_share,
+    require_positive,
 )
-from ralph.app.runs import stopped_run
-from ralph.app.start import agent_notices, cost_notices
-from ralph.app.trust import Consent, consent_to_resume, consent_to_start, refuse_without_consent
+from ralph.app.runs import find_stopped_run
+from ralph.app.start import check_cost_limit, list_agent_notices
+from ralph.app.trust import Consent, find_consent_to_resume, find_consent_to_start, refuse_without_consent
 from ralph.core.codec import from_plain, read_json, to_json
 from ralph.core.entries import AgentsChanged, GuardRulesChanged, RunAdopted
 from ralph.core.errors import UsageError
@@ -27,7 +27,7 @@ from ralph.core.limits import Limits
 from ralph.core.signals import Signal, SignalType
 from ralph.documents.run_record import AgentSelection, RunRecord
 from ralph.engine.ledger import Ledger
-from ralph.store.files import storage
+from ralph.store.files import storage_errors
 from ralph.store.journal import Journal, read_records
 from ralph.store.runs import Project, RunDir, describe_run
 from ralph.store.settings import load_config
@@ -104,14 +104,14 @@ class Resumption:
 
     def find_consents(self) -> Iterator[Consent]:
         """What the user has to agree to before the run continues. Other agents are agreed to like those of a new run."""
-        yield consent_to_resume(self.project, self.record)
+        yield find_consent_to_resume(self.project, self.record)
         if self.changes_agents:
-            yield consent_to_start(self.project, self.record, criteria_typed=(), files=())
+            yield find_consent_to_start(self.project, self.record, criteria_typed=(), files=())
 
 
 def find_run_to_resume(project: Project, wanted: str | None) -> RunDir:
     """The named run, or the one that stopped last, or the only one that is alive."""
-    if chosen := stopped_run(project, wanted):
+    if chosen := find_stopped_run(project, wanted):
         return chosen
     runs = project.runs()
     if not runs:
@@ -145,13 +145,13 @@ def plan_resume(project: Project, run: RunDir, options: ResumeOptions) -> Resump
 def plan_next_iteration(project: Project, run: RunDir, options: ResumeOptions) -> Resumption:
     """The same for a session, which continues after its end if the user gave feedback."""
     run.refuse_untrusted()
-    limits = _limits(run, options)
+    limits = _choose_limits(run, options)
     record = run.record()
     if options.names_agent:
         record = replace(record, agents=_reselect_agents(project, run, options))
-    notices = tuple(cost_notices(project, record, limits))
+    notices = tuple(check_cost_limit(project, record, limits))
     if options.names_agent:
-        notices += tuple(agent_notices(record, limits))
+        notices += tuple(list_agent_notices(record, limits))
     directory = record.directory
     rules = GuardRulesChanged(
         allowed=parse_allowed_rules(options.allow),
@@ -184,12 +184,12 @@ def prepare_resume(resumption: Resumption, guidance: str = "") -> None:
         resumption.run.mailbox.post(Signal("", SignalType.RESUME, guidance))
 
 
-def _limits(run: RunDir, options: ResumeOptions) -> Limits:
+def _choose_limits(run: RunDir, options: ResumeOptions) -> Limits:
     """The limits of a run from now on. A new limit that is already used up is refused."""
     record = run.record()
     records = read_records(run.path / "journal.jsonl") if (run.path / "journal.jsonl").exists() else []
     ledger = Ledger.of(record.limits, records)
-    changed = _changed_limits(options)
+    changed = _read_changed_limits(options)
     if "iterations" in changed and record.workflow in SESSION_WORKFLOWS:
         what = f"run {run.id} is a session: your feedback starts each iteration"
         raise UsageError(what, todo="omit --max-iterations")
@@ -200,7 +200,7 @@ def _limits(run: RunDir, options: ResumeOptions) -> Limits:
             used = f"{spent / unit:.4g} {_UNITS[name]}"
             what = f"run {run.id} has already used {used}: {given} is too low"
             raise UsageError(what, where=str(run.path), todo="use a larger number")
-    limits = replace(ledger.extended_limits(record.limits), **changed)
+    limits = replace(ledger.extend_limits(record.limits), **changed)
     if limits.deadline is not None and limits.deadline <= time.time():
         tomorrow = datetime.fromtimestamp(time.time() + 86_400).strftime("%Y-%m-%dT07:00")
         when = datetime.fromtimestamp(limits.deadline).strftime("%Y-%m-%d %H:%M")
@@ -209,13 +209,13 @@ def _limits(run: RunDir, options: ResumeOptions) -> Limits:
     return limits
 
 
-def _changed_limits(options: ResumeOptions) -> dict[str, Any]:
+def _read_changed_limits(options: ResumeOptions) -> dict[str, Any]:
     """The limits that the options set, by their names in `Limits`."""
     if options.deadline and options.no_deadline:
         raise UsageError("--deadline and --no-deadline contradict each other", todo="use only one of them")
     changed: dict[str, Any] = {}
     for option, name, unit in _LIMITS:
-        value = positive(f"--{option.replace('_', '-')}", getattr(options, option), None)
+        value = require_positive(f"--{option.replace('_', '-')}", getattr(options, option), None)
         if value is not None:
             changed[name] = value * unit
     if options.deadline:
@@ -279,7 +279,7 @@ def change_agents(run: RunDir, agents: AgentSelection) -> None:
         lock.release()
 
 
-def programs_of(record: RunRecord) -> Iterator[tuple[str, str]]:
+def list_programs(record: RunRecord) -> Iterator[tuple[str, str]]:
     """What a run starts: what it is for, and its command."""
     for label, spec in record.agents.by_label.items():
         words = " ".join((label, *spec.arguments))
@@ -301,7 +301,7 @@ def adopt_run(project: Project, run: RunDir, reason: str, at: datetime) -> str:
         goes_on, aside = run.adopt(at)
         documents = project.root / LOOPS / "loops" / run.id
         if not goes_on and documents.is_dir():
-            with storage(documents):
+            with storage_errors(documents):
                 os.rename(documents, aside / "loop")
         journal, _ = Journal.open(run.path / "journal.jsonl")
         journal.append(at.timestamp(), RunAdopted(reason, aside.name, goes_on))

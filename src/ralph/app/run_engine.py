@@ -19,13 +19,13 @@ from ralph.app.build_kernel import build_kernel
 from ralph.app.run_watch import ViewRecorder
 from ralph.app.start import refuse_links
 from ralph.app.views import remember_row
-from ralph.app.workflows import kind_of
+from ralph.app.workflows import find_workflow_kind
 from ralph.core.entries import Record
 from ralph.core.errors import LockedError, RalphError, StateError, UsageError
 from ralph.core.events import Stop
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
-from ralph.core.redaction import secrets_in
+from ralph.core.redaction import find_secrets
 from ralph.core.signals import CTRL_C, Signal, SignalType
 from ralph.core.turns import AgentEvent, Turn
 from ralph.documents.run_record import RunRecord
@@ -35,10 +35,10 @@ from ralph.git import history, worktree
 from ralph.git.command import find_repository
 from ralph.notify import Notifier, Service, services_for
 from ralph.store import locks
-from ralph.store.files import signature
+from ralph.store.files import stat_signature
 from ralph.store.mailbox import watch_directories
 from ralph.store.projects import register_project
-from ralph.store.rejected_trees import rejected_trees
+from ralph.store.rejected_trees import open_rejected_trees
 from ralph.store.runs import Project, RunDir
 from ralph.store.settings import load_config
 from ralph.store.web_server import run_address
@@ -67,7 +67,7 @@ async def run_engine(
     record = run.record()
     run.refuse_untrusted()
     register_project(project.root)
-    notifier, notifier_warning = notifier_for(project, run, record)
+    notifier, notifier_warning = build_notifier(project, run, record)
     with contextlib.ExitStack() as cleanup:
         lock = run.lock()
         # Callbacks run in reverse order: the row is read when no engine works on the run any more.
@@ -75,12 +75,12 @@ async def run_engine(
         cleanup.callback(lock.release)
         tree = _open_tree_lock(project, run, record)
         cleanup.callback(tree.release)
-        tree.take()
-        keeper = KeeperClient(run.path, tree.take)
+        tree.acquire()
+        keeper = KeeperClient(run.path, tree.acquire)
         keeper.attach()
         try:
-            learners = kind_of(record.workflow).observers(project.root, run.id)
-            watchers = CompositeObserver((observer, *learners, notifier, ViewRecorder(project, run)))
+            workflow_observers = find_workflow_kind(record.workflow).observers(project.root, run.id)
+            watchers = CompositeObserver((observer, *workflow_observers, notifier, ViewRecorder(project, run)))
             kernel = build_kernel(
                 project,
                 run,
@@ -105,8 +105,8 @@ def _clean_up(project: Project, run: RunDir, record: RunRecord, outcome: Outcome
     workspace = project.workspace(record)
     _unpin_refs(workspace, run)
     if outcome.succeeded:
-        rejected_trees(project.root).forget_unjudged(run.id)
-    TurnFiles(workspace, secrets_in(os.environ)).remove(run.path)
+        open_rejected_trees(project.root).forget_unjudged(run.id)
+    TurnFiles(workspace, find_secrets(os.environ)).remove(run.path)
     if workspace != project.tree(record):
         remove_shared_link(workspace)
 
@@ -126,14 +126,14 @@ async def _run_kernel(kernel: Kernel[Any], run: RunDir, notifier: Notifier) -> S
 
 def _unpin_refs(workspace: Path, run: RunDir) -> None:
     """Let git collect what was pinned for a run that is over, unless something of the user's is missing."""
-    ended = run.tail_summary().ended
+    ended = run.read_tail_summary().ended
     if not ended or ended.outcome.resumable or ended.missing or not shutil.which("git"):
         return
-    if place := find_repository(workspace):
-        history.unpin_objects(place.git, run.id)
+    if repository := find_repository(workspace):
+        history.unpin_objects(repository.git, run.id)
 
 
-def notifier_for(project: Project, run: RunDir, record: RunRecord) -> tuple[Notifier, str]:
+def build_notifier(project: Project, run: RunDir, record: RunRecord) -> tuple[Notifier, str]:
     """The notifier of a run. If the settings are wrong, a new run is refused, and an older one gets a notice."""
     services: tuple[Service, ...] = ()
     notice = ""
@@ -172,21 +172,21 @@ async def _run_with_os_signals(kernel: Kernel[Any]) -> Stop:
     be resumed after each of them: only `ralph abort` is final.
     """
     loop = asyncio.get_running_loop()
-    pressed = 0
+    ctrl_c_count = 0
 
     def interrupt() -> None:
-        nonlocal pressed
-        pressed += 1
-        kernel.receive(Signal(f"{CTRL_C}{os.getpid()}.{pressed}", SignalType.PAUSE, now=pressed > 1))
+        nonlocal ctrl_c_count
+        ctrl_c_count += 1
+        kernel.receive(Signal(f"{CTRL_C}{os.getpid()}.{ctrl_c_count}", SignalType.PAUSE, now=ctrl_c_count > 1))
 
     loop.add_signal_handler(signal.SIGINT, interrupt)
-    leaving = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
-    for number in leaving:
+    shutdown_signals = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
+    for number in shutdown_signals:
         loop.add_signal_handler(number, kernel.shut_down, f"The engine received {number.name} and is shutting down.")
     try:
         return await kernel.run()
     finally:
-        for number in (signal.SIGINT, *leaving):
+        for number in (signal.SIGINT, *shutdown_signals):
             loop.remove_signal_handler(number)
 
 
@@ -210,7 +210,7 @@ def start_detached(
 ) -> Detached:
     """Start an engine that outlives this process, and wait until it has started the run."""
     log, journal = run.path / "engine.log", run.path / "journal.jsonl"
-    before = signature(journal)
+    before = stat_signature(journal)
     with log.open("ab") as out:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "ralph", *command, run.id, "--json", *options],
@@ -221,16 +221,16 @@ def start_detached(
             start_new_session=True,
         )
     deadline = time.monotonic() + 30
-    while process.poll() is None and signature(journal) == before and time.monotonic() < deadline:
+    while process.poll() is None and stat_signature(journal) == before and time.monotonic() < deadline:
         time.sleep(0.02)
-    if process.poll() is not None and signature(journal) == before:
-        raise _error_in(log)
+    if process.poll() is not None and stat_signature(journal) == before:
+        raise _read_error(log)
     # A program that lives longer than the engine would otherwise keep it as a zombie.
     threading.Thread(target=process.wait, daemon=True).start()
     return Detached(process.pid, log)
 
 
-def _error_in(log: Path) -> RalphError:
+def _read_error(log: Path) -> RalphError:
     """The error that a detached engine printed before it ended."""
     lines = log.read_text(errors="replace").strip().splitlines()
     try:
@@ -252,8 +252,8 @@ class TreeLock:
     lock: locks.Lock | None = None
     notice: str = ""
 
-    def take(self) -> int:
-        """The lock's descriptor; -1 if a keeper of this very run still holds it."""
+    def acquire(self) -> int:
+        """Acquire the lock, and return its descriptor; -1 if a keeper of this very run still holds it."""
         if self.lock:
             return self.lock.descriptor
         deadline = time.monotonic() + 10.0
@@ -262,13 +262,13 @@ class TreeLock:
             if isinstance(taken, locks.Lock):
                 self.lock = taken
                 before = str(taken.before.get("run", ""))
-                if before and before != self.run and not self._is_leaving(before):
+                if before and before != self.run and not self._has_ended(before):
                     self.notice = f"took over the work tree from run {before}, whose engine is gone"
                 return taken.descriptor
             holder = str(taken.get("run", ""))
             if holder == self.run:
                 return -1
-            if not self._is_leaving(holder) or time.monotonic() > deadline:
+            if not self._has_ended(holder) or time.monotonic() > deadline:
                 raise self._refusal(holder)
             time.sleep(0.02)
 
@@ -281,7 +281,7 @@ class TreeLock:
                 todo = todo.replace("wait for it", f"`ralph resume {holder}` takes it over")
         return LockedError(what, where=str(self.path), todo=todo)
 
-    def _is_leaving(self, holder: str) -> bool:
+    def _has_ended(self, holder: str) -> bool:
         try:
             return self.project.run(holder).outcome() is not None
         except (UsageError, StateError):
@@ -291,7 +291,7 @@ class TreeLock:
         """Release the tree, and clear what an earlier engine of this run wrote into the lock."""
         if not self.lock:
             with contextlib.suppress(RalphError):
-                self.take()
+                self.acquire()
         if self.lock:
             self.lock.release()
             self.lock = None
@@ -302,5 +302,5 @@ def _open_tree_lock(project: Project, run: RunDir, record: RunRecord) -> TreeLoc
     if record.workspace != ".":
         worktree.ensure_worktree(project.root, run.id)
     project.workspace(record).mkdir(parents=True, exist_ok=True)
-    place = run.path if record.on_branch else project.tree(record) / ".ralph"
-    return TreeLock(project, run.id, place / "tree.lock")
+    lock_directory = run.path if record.on_branch else project.tree(record) / ".ralph"
+    return TreeLock(project, run.id, lock_directory / "tree.lock")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ralph.agents import registry
-from ralph.app.sandbox import asked_level
+from ralph.app.sandbox import find_asked_level
 from ralph.core.checks import Check, Rule
 from ralph.core.errors import UsageError
 from ralph.core.ids import SESSION_WORKFLOWS
@@ -101,8 +101,8 @@ def build_record(
         created_at=time.time(),
         limits=build_limits(workflow, config, options),
         turn_limits=TurnLimits(
-            wall=60 * (positive("--turn-timeout", options.turn_timeout, config.turn.minutes) or 0),
-            idle=60 * (positive("--idle-timeout", options.idle_timeout, config.turn.idle_minutes) or 0),
+            wall=60 * (require_positive("--turn-timeout", options.turn_timeout, config.turn.minutes) or 0),
+            idle=60 * (require_positive("--idle-timeout", options.idle_timeout, config.turn.idle_minutes) or 0),
             grace=config.turn.grace_seconds,
         ),
         check_seconds=check_seconds(config, options),
@@ -113,10 +113,10 @@ def build_record(
         instructions=config.instructions,
         most_steps=config.max_steps,
         prices=config.prices,
-        sandbox=asked_level(options.sandbox),
+        sandbox=find_asked_level(options.sandbox),
         land=options.land or config.land or usual_land,
-        slots=_slot_limits(config.slots, positive("--parallel", options.parallel, None)),
-        trees=_tree_settings(config.workspace),
+        slots=_read_slot_limits(config.slots, require_positive("--parallel", options.parallel, None)),
+        trees=_read_tree_settings(config.workspace),
         loop=loop or LoopRunSettings(),
         session=session or SessionRunSettings(),
         hats=hats,
@@ -138,14 +138,14 @@ def build_limits(workflow: str, config: Config, options: RunOptions) -> Limits:
                 todo="limit it with --timeout, --deadline, --max-cost or --max-tokens",
             )
         minutes = minutes if "minutes" in settings.model_fields_set else None
-    minutes = positive("--timeout", options.timeout, minutes)
-    iterations = positive("--max-iterations", options.max_iterations, settings.iterations)
+    minutes = require_positive("--timeout", options.timeout, minutes)
+    iterations = require_positive("--max-iterations", options.max_iterations, settings.iterations)
     return Limits(
         iterations=None if workflow in SESSION_WORKFLOWS else iterations,
         active_seconds=None if minutes is None else minutes * 60,
         deadline=parse_deadline(options.deadline),
-        tokens=positive("--max-tokens", options.max_tokens, settings.tokens),
-        cost=positive("--max-cost", options.max_cost, settings.cost),
+        tokens=require_positive("--max-tokens", options.max_tokens, settings.tokens),
+        cost=require_positive("--max-cost", options.max_cost, settings.cost),
         allow_unpriced=options.allow_unpriced or settings.allow_unpriced,
         quota=settings.quota if options.max_quota is None else read_share(options.max_quota),
     )
@@ -161,10 +161,10 @@ def read_share(text: str) -> float:
 
 def check_seconds(config: Config, options: RunOptions) -> float:
     """The seconds after which a check is ended."""
-    return positive("--check-timeout", options.check_timeout, config.check_timeout) or 0
+    return require_positive("--check-timeout", options.check_timeout, config.check_timeout) or 0
 
 
-def positive(name: str, given: N | None, default: N | None) -> N | None:
+def require_positive(name: str, given: N | None, default: N | None) -> N | None:
     """An option's value, or the default. Zero and less are refused."""
     if given is None:
         return default
@@ -179,10 +179,10 @@ def parse_globs(option: str, globs: tuple[str, ...], directory: str) -> tuple[st
         if not glob.strip() or glob.startswith("/") or ".." in glob.split("/"):
             todo = "write it like 'tests/**' or '*.py'"
             raise UsageError(f"{option} {glob!r} is not a pattern for files in this project", todo=todo)
-    return tuple(glob_from_root(glob, directory) for glob in globs)
+    return tuple(rebase_glob(glob, directory) for glob in globs)
 
 
-def glob_from_root(glob: str, directory: str) -> str:
+def rebase_glob(glob: str, directory: str) -> str:
     """A pattern for files below a directory, as a pattern from the root."""
     if directory == ".":
         return glob
@@ -207,7 +207,7 @@ def build_agent_selection(project: Project, config: Config, options: RunOptions)
     def limit_tools(spec: AgentSpec) -> AgentSpec:
         command = spec.command
         if cwd.resolve() != project.root.resolve() or project.directory != ".":
-            command = tuple(_absolute_if_file(word, cwd) for word in command)
+            command = tuple(_make_absolute_if_file(word, cwd) for word in command)
         return replace(spec, command=command, without_tools=tuple(dict.fromkeys((*spec.without_tools, *without))))
 
     first, *rest = selection.chain
@@ -220,7 +220,7 @@ def build_agent_selection(project: Project, config: Config, options: RunOptions)
     )
 
 
-def _absolute_if_file(word: str, base: Path) -> str:
+def _make_absolute_if_file(word: str, base: Path) -> str:
     """A word of a command that names a file by its relative path, by its absolute path: the agent starts elsewhere."""
     is_file = os.sep in word or "." in word
     return str((base / word).resolve()) if is_file and (base / word).is_file() else word
@@ -232,7 +232,7 @@ def refuse_landing(options: RunOptions, *, on_own_branch: bool) -> None:
         raise UsageError("--land needs a branch to land", todo="add --worktree")
 
 
-def settings_without_effect(config: Config, workflow: str, roles: tuple[str, ...]) -> Iterator[str]:
+def find_settings_without_effect(config: Config, workflow: str, roles: tuple[str, ...]) -> Iterator[str]:
     """Say which settings that the user wrote have no effect in this workflow."""
     if workflow in SESSION_WORKFLOWS and "iterations" in config.limits.model_fields_set:
         yield "`limits.iterations` has no effect in a session: your feedback starts each iteration"
@@ -243,11 +243,11 @@ def settings_without_effect(config: Config, workflow: str, roles: tuple[str, ...
             yield f"`roles.{role}` has no effect: no turn has this role; {guess}"
 
 
-def _slot_limits(settings: SlotSettings, run: int | None) -> SlotLimits:
+def _read_slot_limits(settings: SlotSettings, run: int | None) -> SlotLimits:
     return SlotLimits(run=run or settings.run, machine=settings.machine, agents=settings.agents)
 
 
-def _tree_settings(settings: WorkspaceSettings) -> TreeSettings:
+def _read_tree_settings(settings: WorkspaceSettings) -> TreeSettings:
     most = None if settings.disk_gib is None else int(settings.disk_gib * (1 << 30))
     return TreeSettings(
         setup=settings.setup,

@@ -14,11 +14,11 @@ from ralph.core.entries import Record
 from ralph.core.errors import RalphError, StateError
 from ralph.core.events import RunEnded
 from ralph.core.ids import SESSION_WORKFLOWS
-from ralph.core.signals import Signal, named_time
+from ralph.core.signals import Signal, parse_time_in_name
 from ralph.core.turns import AgentEvent
 from ralph.engine.ports import Observer
 from ralph.store.files import read_limited, to_text
-from ralph.store.journal import last_lines, read_raw
+from ralph.store.journal import read_last_lines, read_raw
 from ralph.store.journal_reader import JournalReader, Position
 from ralph.store.mailbox import open_watch
 from ralph.store.runs import Project, RunDir
@@ -217,7 +217,7 @@ class RunWatch:
     def _read_progress(self) -> dict[int, str]:
         """What the agents of running turns reported about their progress, by turn."""
         found = {}
-        for line in last_lines(self.run.path / "progress.jsonl"):
+        for line in read_last_lines(self.run.path / "progress.jsonl"):
             if isinstance(line.get("turn"), int):
                 found[line["turn"]] = str(line.get("message", ""))
         return found
@@ -323,7 +323,7 @@ def _show_waiting(signal: Signal) -> SignalView:
         name=signal.name,
         type=signal.type,
         state="waiting",
-        at=named_time(signal.name) or time.time(),
+        at=parse_time_in_name(signal.name) or time.time(),
         message=signal.message,
         target=signal.target,
         now=signal.now,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.values import value
 from ralph.documents.run_record import RunRecord
-from ralph.store.runs import Project, RunDir, several_runs
+from ralph.store.runs import Project, RunDir, make_several_runs_error
 
 if TYPE_CHECKING:
     from ralph.git.worktree import Removal, Worktree
@@ -45,7 +45,7 @@ def find_feedback_time(project: Project, run: RunDir) -> float:
     return latest
 
 
-def latest_run(project: Project, wanted: str | None) -> RunDir:
+def find_latest_run(project: Project, wanted: str | None) -> RunDir:
     """The named run, the one in whose worktree the user stands, or the latest."""
     if wanted := wanted or project.inside:
         return project.run(wanted)
@@ -55,7 +55,7 @@ def latest_run(project: Project, wanted: str | None) -> RunDir:
     return runs[-1]
 
 
-def live_run(project: Project, wanted: str | None, verb: str, by: str = "") -> RunDir:
+def find_live_run(project: Project, wanted: str | None, verb: str, by: str = "") -> RunDir:
     """The named run, the one that is alive, or, if none is, the only one that can be resumed.
 
     `by` is the option that names a run, if it is not an argument.
@@ -68,20 +68,20 @@ def live_run(project: Project, wanted: str | None, verb: str, by: str = "") -> R
         return found[0]
     if found:
         what = "several runs are live" if found[0].alive else "no run is live, and several can be resumed"
-        raise several_runs(f"{what}: name the one to {verb}", found, by)
+        raise make_several_runs_error(f"{what}: name the one to {verb}", found, by)
     raise UsageError(f"there is no run to {verb}", where=str(project.root), todo="`ralph status --all` lists all runs")
 
 
-def stopped_run(project: Project, wanted: str | None) -> RunDir | None:
+def find_stopped_run(project: Project, wanted: str | None) -> RunDir | None:
     """The named run, or the one that stopped last, or the only one that is alive; None if all runs are over."""
     if wanted := wanted or project.inside:
         return project.run(wanted)
     open_runs = project.open_runs()
     stopped = [run for run in open_runs if not run.alive]
     if stopped:
-        return max(stopped, key=lambda run: run.tail_summary().at)
+        return max(stopped, key=lambda run: run.read_tail_summary().at)
     if len(open_runs) > 1:
-        raise several_runs("no run has stopped, and several are live", open_runs)
+        raise make_several_runs_error("no run has stopped, and several are live", open_runs)
     return open_runs[0] if open_runs else None
 
 
@@ -92,7 +92,7 @@ def find_still_missing(
 
     Only the places that were missing then are checked again: what the user deleted since is not reported.
     """
-    refs = run.recorded_refs() if missing else None
+    refs = run.read_recorded_refs() if missing else None
     if not refs:
         return missing
     import shutil
@@ -132,7 +132,7 @@ def clean_runs(
     """Remove one run, or the ended runs beyond those to keep, and the processes that they left behind."""
     from ralph.supervisor.processes import TURN_MARK, end_marked
 
-    chosen = [project.run(wanted)] if wanted else _expired_runs(project, keep, days, stopped=stopped)
+    chosen = [project.run(wanted)] if wanted else _find_expired_runs(project, keep, days, stopped=stopped)
     if wanted and chosen[0].alive:
         raise UsageError(f"run {chosen[0].id} is running", todo=f"`ralph abort {chosen[0].id}` first")
     processes, kept = 0, []
@@ -142,7 +142,7 @@ def clean_runs(
     return Cleaned(tuple(run.id for run in chosen), tuple(kept), processes)
 
 
-def _expired_runs(project: Project, keep: int | None, days: float | None, *, stopped: bool) -> list[RunDir]:
+def _find_expired_runs(project: Project, keep: int | None, days: float | None, *, stopped: bool) -> list[RunDir]:
     """Ended runs that are neither among the latest nor recent. With `stopped`, also those that can be resumed."""
     from ralph.store.settings import load_config
 
@@ -152,10 +152,10 @@ def _expired_runs(project: Project, keep: int | None, days: float | None, *, sto
     found = [(run, run.outcome(claimed=True)) for run in project.runs()]
     ended = [run for run, outcome in found if outcome and (stopped or not outcome.resumable)]
     old = time.time() - days * 86400
-    return [run for run in ended[: max(0, len(ended) - keep)] if _changed_at(run.path) < old]
+    return [run for run in ended[: max(0, len(ended) - keep)] if _read_change_time(run.path) < old]
 
 
-def _changed_at(path: Path) -> float:
+def _read_change_time(path: Path) -> float:
     journal = path / "journal.jsonl"
     return (journal if journal.exists() else path).stat().st_mtime
 

@@ -20,7 +20,7 @@ AUTO, REQUIRE = "auto", "require"
 _NAMED_SOCKETS = {"docker": "/run/docker.sock", "podman": "/run/podman/podman.sock"}
 
 
-def asked_level(option: str | None) -> str:
+def find_asked_level(option: str | None) -> str:
     """The level that the user asks for: by `--sandbox`, by the variable RALPH_SANDBOX, or in their own settings.
 
     A repository has no say: what it asks for would protect nobody.
@@ -65,7 +65,7 @@ def describe_sandbox(chosen: Sandbox) -> str:
     return chosen.level if chosen.is_on else f"{NOT_ISOLATED}: {chosen.reason}"
 
 
-def sandbox_notices(chosen: Sandbox, settings: SandboxSettings) -> list[str]:
+def list_sandbox_notices(chosen: Sandbox, settings: SandboxSettings) -> list[str]:
     """What the user should know about the isolation of a run when it starts."""
     if not chosen.is_on:
         return [f"{describe_sandbox(chosen)}. Agents can read and change every file that you can"]

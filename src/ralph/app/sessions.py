@@ -12,12 +12,12 @@ from functools import cached_property
 from pathlib import Path
 
 from ralph.app.run_options import RunOptions, build_agent_selection, build_record, check_seconds, refuse_landing
-from ralph.app.start import NewRun, WorkLocation, start_notices
-from ralph.app.trust import consent_to_resume, refuse_without_consent
+from ralph.app.start import NewRun, WorkLocation, list_start_notices
+from ralph.app.trust import find_consent_to_resume, refuse_without_consent
 from ralph.app.workflows import WorkflowKind
 from ralph.core.errors import RalphError, StateError, UsageError
 from ralph.core.events import Stop
-from ralph.core.ids import SESSION_WORKFLOWS, is_run_id, valid_session_id
+from ralph.core.ids import SESSION_WORKFLOWS, is_run_id, parse_session_id
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal
@@ -30,7 +30,7 @@ from ralph.documents.session.plan import complete_feedback, render_feedback_form
 from ralph.documents.session.repair import repair
 from ralph.documents.session.values import parse_timestamp, render_timestamp
 from ralph.store import settings
-from ralph.store.files import read_limited, signature, to_bytes, to_text, write_atomic
+from ralph.store.files import read_limited, stat_signature, to_bytes, to_text, write_atomic
 from ralph.store.journal import read_records
 from ralph.store.runs import Project, RunDir
 from ralph.store.settings import load_config
@@ -46,13 +46,13 @@ from ralph.workspace.turn_files import COPY_LIMIT
 ROLES = ("planner", "questioner", "executor", "reviewer", "librarian", "classic", "forms", "classic-forms")
 
 
-def session_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -> Session:
+def build_session_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -> Session:
     """The rules of a session, in the layout that it has."""
-    texts, foreign = _roles(root, ROLES)
+    texts, foreign = _read_roles(root, ROLES)
     return Session(
         id=record.id,
         request=record.task,
-        layout=layout_of(record, root),
+        layout=find_layout(record, root),
         checks=record.checks,
         compile_criterion=lambda text: compile_named_commands(text, record.check_seconds, root),
         roles=Roles(texts, settings.load_prompt("resolver", root), record.session.skills, foreign),
@@ -68,7 +68,7 @@ def _find_knowledge(root: Path) -> tuple[str, ...]:
     return tuple(sorted(path.relative_to(root).as_posix() for path in root.glob(".docs/*/*.md")))
 
 
-def layout_of(record: RunRecord, root: Path) -> Layout:
+def find_layout(record: RunRecord, root: Path) -> Layout:
     """Where the files of a session are."""
     if record.workflow == "classic":
         return ClassicLayout.of(record.id)
@@ -77,19 +77,19 @@ def layout_of(record: RunRecord, root: Path) -> Layout:
     return Layout.of(record.id, paths)
 
 
-def _roles(root: Path, names: tuple[str, ...]) -> tuple[dict[str, str], frozenset[str]]:
+def _read_roles(root: Path, names: tuple[str, ...]) -> tuple[dict[str, str], frozenset[str]]:
     """The texts of the roles, and the names of those that the project replaced."""
     found = {name: settings.load_role(name, root) for name in names}
     return {name: text for name, (text, _) in found.items()}, frozenset(n for n, (_, other) in found.items() if other)
 
 
-def watched_patterns(record: RunRecord, root: Path) -> tuple[str, ...]:
+def list_watched_patterns(record: RunRecord, root: Path) -> tuple[str, ...]:
     """The files that users may put beside the documents of a session, as patterns."""
     home = f"{HOME}/{record.id}"
     return f"{home}/**/*.md", f"{home}/**/metadata.yaml", f"{home}.instructions.md"
 
 
-def session_texts(root: Path, record: RunRecord) -> dict[str, str]:
+def read_session_texts(root: Path, record: RunRecord) -> dict[str, str]:
     """The documents of a session, by path."""
     home = f"{HOME}/{record.id}"
     own = (
@@ -98,7 +98,7 @@ def session_texts(root: Path, record: RunRecord) -> dict[str, str]:
         f"{home}/state/*.yaml",
         f"{home}/*/*/state.yaml",
     )
-    paths = sorted({path for pattern in (*watched_patterns(record, root), *own) for path in root.glob(pattern)})
+    paths = sorted({path for pattern in (*list_watched_patterns(record, root), *own) for path in root.glob(pattern)})
     return {path.relative_to(root).as_posix(): to_text(read_limited(path)) for path in paths if path.is_file()}
 
 
@@ -106,7 +106,7 @@ def repair_documents(
     root: Path, record: RunRecord, now: float, *, removes_stray_lines: bool = False
 ) -> tuple[str, ...]:
     """Repair the engine's own documents from the others. Returns what was done. A copy of each changed file stays beside it."""
-    rules, texts = session_workflow(record, root), session_texts(root, record)
+    rules, texts = build_session_workflow(record, root), read_session_texts(root, record)
     layout = rules.layout
     if not any(path.startswith(f"{layout.root}/") for path in texts):
         return ()
@@ -141,13 +141,13 @@ def _keep_beside(place: Path, text: str, now: float) -> None:
 
 
 SESSION = WorkflowKind(
-    session_workflow,
-    watched_patterns,
+    build_session_workflow,
+    list_watched_patterns,
     sees_deletions=True,
     repair=repair_documents,
     required_roles=("planner", "questioner", "executor", "reviewer"),
 )
-CLASSIC = WorkflowKind(session_workflow, watched_patterns, sees_deletions=True, repair=repair_documents)
+CLASSIC = WorkflowKind(build_session_workflow, list_watched_patterns, sees_deletions=True, repair=repair_documents)
 
 
 @dataclass(frozen=True)
@@ -200,20 +200,20 @@ class UserSession:
     def texts(self) -> dict[str, str]:
         """The documents, as they are between two commits of an engine that works on them."""
         for _ in range(50):
-            before, found = self._stand(), session_texts(self.project.root, self.record)
-            if not self.alive or (before and before == self._stand()):
+            before, found = self._read_commit_marks(), read_session_texts(self.project.root, self.record)
+            if not self.alive or (before and before == self._read_commit_marks()):
                 break
             time.sleep(0.02)
         return found
 
-    def _stand(self) -> tuple[int, ...] | None:
+    def _read_commit_marks(self) -> tuple[int, ...] | None:
         """What is another after every commit; nothing while one is made."""
         here = self.run.path if self.run else self.home
-        return None if (here / "commit.json").exists() else signature(here / "journal.jsonl")
+        return None if (here / "commit.json").exists() else stat_signature(here / "journal.jsonl")
 
     def state(self) -> SessionState:
         """A session as its documents describe it now."""
-        return session_workflow(self.record, self.project.root).load(self.repaired_texts())
+        return build_session_workflow(self.record, self.project.root).load(self.read_repaired_texts())
 
     @property
     def alive(self) -> bool:
@@ -230,13 +230,13 @@ class UserSession:
         """Whether the user gave feedback that no planner has received yet."""
         if self.is_classic:
             return find_next_step(self.state()).startswith(UPDATE)
-        return bool(find_new_feedback(session_workflow(self.record, self.project.root), self.state()))
+        return bool(find_new_feedback(build_session_workflow(self.record, self.project.root), self.state()))
 
-    def repaired_texts(self) -> dict[str, str]:
+    def read_repaired_texts(self) -> dict[str, str]:
         """The documents of a session; those of others are read as a repair would put them right."""
         texts = self.texts()
         if self.run is None and not self.is_classic:
-            layout = session_workflow(self.record, self.project.root).layout
+            layout = build_session_workflow(self.record, self.project.root).layout
             texts |= repair(layout, texts, render_timestamp(time.time())).documents
         return texts
 
@@ -261,7 +261,7 @@ def find_session(project: Project, session: str | None) -> UserSession:
             return named[0]
         if named:
             raise UsageError(f"several sessions begin with {session}", where=", ".join(one.id for one in named))
-        valid_session_id(session)
+        parse_session_id(session)
         raise UsageError(f"there is no session {session}", where=str(project.root / HOME), todo="`ralph session list`")
     if found:
         return [*found, *(one for one in found if one.run and not one.is_over)][-1]
@@ -313,7 +313,7 @@ def plan_takeover(session: UserSession, request: SessionRequest, options: RunOpt
 
 def _plan_session(project: Project, request: SessionRequest, options: RunOptions, id: str) -> NewRun:
     config = load_config(project.root)
-    record = _session_record(project, config, request, options, id)
+    record = _build_session_record(project, config, request, options, id)
     location = WorkLocation.BRANCH
     if request.classic:
         location = WorkLocation.WORKTREE if options.worktree else WorkLocation.HERE
@@ -321,13 +321,13 @@ def _plan_session(project: Project, request: SessionRequest, options: RunOptions
         project=project,
         record=record,
         location=location,
-        notices=tuple(start_notices(project, config, record)),
+        notices=tuple(list_start_notices(project, config, record)),
         criteria_typed=request.criteria,
         plain_id=True,
     )
 
 
-def _session_record(
+def _build_session_record(
     project: Project, config: Config, request: SessionRequest, options: RunOptions, id: str
 ) -> RunRecord:
     """What a session is started with, by options and settings."""
@@ -368,7 +368,7 @@ def refuse_unread_guidance(session: UserSession, guidance: str) -> None:
     """Refuse guidance that no turn would receive, because the session only waits for feedback or an approval."""
     if not guidance:
         return
-    rules, id = session_workflow(session.record, session.project.root), session.id
+    rules, id = build_session_workflow(session.record, session.project.root), session.id
     decision = rules.decide(session.state(), time.time())
     if not isinstance(decision, Stop) or session.has_feedback:
         return
@@ -385,7 +385,7 @@ def answer_approval(session: UserSession, answer: Signal) -> RunDir:
             f"session {session.id} does not wait for approval",
             todo=f"`ralph session show {session.id}` shows its state",
         )
-    refuse_without_consent(consent_to_resume(session.project, session.record))
+    refuse_without_consent(find_consent_to_resume(session.project, session.record))
     session.run.mailbox.post(answer)
     return session.run
 
@@ -487,10 +487,12 @@ class FeedbackBatch:
         """Where it is written."""
         if self.session.is_classic:
             return ClassicLayout.of(self.session.id).update(self.number)
-        return session_workflow(self.session.record, self.session.project.root).layout.feedback(self.number, self.stamp)
+        return build_session_workflow(self.session.record, self.session.project.root).layout.feedback(
+            self.number, self.stamp
+        )
 
 
-def next_batch(session: UserSession) -> FeedbackBatch:
+def find_next_batch(session: UserSession) -> FeedbackBatch:
     """The next batch of feedback, or the next update."""
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     if session.is_classic:

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from ralph.agents import registry
 from ralph.agents.adapter import Call
-from ralph.app.run_options import settings_without_effect
-from ralph.app.trust import Consent, consent_to_start, refuse_without_consent
-from ralph.app.workflows import ROLES, kind_of, roles_of
+from ralph.app.run_options import find_settings_without_effect
+from ralph.app.trust import Consent, find_consent_to_start, refuse_without_consent
+from ralph.app.workflows import ROLES, find_workflow_kind, list_roles
 from ralph.core.checks import Rule
 from ralph.core.errors import RalphError, StateError, UsageError
 from ralph.core.events import Do
@@ -35,13 +35,13 @@ from ralph.git.command import OWN_DIRECTORIES, Git, find_repository
 from ralph.git.programs import remember_programs
 from ralph.git.snapshots import Snapshots, identify_project
 from ralph.store.files import read_limited
-from ralph.store.rejected_trees import RejectedTree, content_hash, rejected_trees
+from ralph.store.rejected_trees import RejectedTree, hash_content, open_rejected_trees
 from ralph.store.runs import Project, RunDir
 from ralph.verify.changed_files import is_judge_file
 from ralph.verify.verifier import compile_glob
 from ralph.verify.work import find_left_changes
 from ralph.workflows.loop.state import Phase, TaskType, warn_if_too_few
-from ralph.workspace.merger import current_branch
+from ralph.workspace.merger import read_current_branch
 
 _WORD_OF_PATH = re.compile(r"[\w./-]+")
 _MAKEFILES = frozenset(("Makefile", "makefile", "GNUmakefile"))
@@ -80,7 +80,7 @@ class NewRun:
 
     def find_consent(self) -> Consent:
         """What the user has to agree to before the run is created."""
-        return consent_to_start(self.project, self.record, self.criteria_typed, self.files)
+        return find_consent_to_start(self.project, self.record, self.criteria_typed, self.files)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Preview:
 def preview_run(new: NewRun) -> Preview:
     """Show what a new run would do, without starting anything."""
     project, record = new.project, replace(new.record, id=new.record.id or "000000-000000")
-    workflow = kind_of(record.workflow).workflow(record, project.root, None)
+    workflow = find_workflow_kind(record.workflow).workflow(record, project.root, None)
     state = workflow.load({})
     if record.workflow == "loop":
         state = replace(state, phase=Phase.ACT, iteration=1)
@@ -117,7 +117,7 @@ def preview_run(new: NewRun) -> Preview:
             permissions=spec.permissions,
         )
         agents[label] = shlex.join(registry.make_adapter(spec, record.prices).command(call))
-    return Preview(prompt, agents, tuple(unpriced_agents(project, record)))
+    return Preview(prompt, agents, tuple(find_unpriced_agents(project, record)))
 
 
 @contextlib.contextmanager
@@ -158,7 +158,7 @@ def create_run(
             notices = ("one turn at a time: worktrees need a git repository with a commit",)
         if location is not WorkLocation.HERE:
             _refuse_tracked(project.root, record.trees)
-            record = replace(record, onto=current_branch(project.root))
+            record = replace(record, onto=read_current_branch(project.root))
         if location is WorkLocation.WORKTREE:
             tree = worktree.ensure_worktree(project.root, run.id)
             notices = tree.notices
@@ -216,12 +216,12 @@ def refuse_links(root: Path) -> None:
             raise StateError("a symbolic link leads out of the project", where=str(place), todo="remove the link")
 
 
-def start_notices(project: Project, config: Config, record: RunRecord) -> Iterator[str]:
+def list_start_notices(project: Project, config: Config, record: RunRecord) -> Iterator[str]:
     """Refuse limits that Ralph cannot enforce, and list what may surprise the user."""
     if project.inside:
         what = f"this is the worktree of run {project.inside}: no other run can work here"
         raise UsageError(what, where=str(Path.cwd()), todo=f"cd {project.root}")
-    yield from cost_notices(project, record, record.limits)
+    yield from check_cost_limit(project, record, record.limits)
     if not record.snapshots:
         refuse_rejected_tree(project, record)
         yield "snapshots are off: changes cannot be undone or compared with the state before the run"
@@ -233,13 +233,13 @@ def start_notices(project: Project, config: Config, record: RunRecord) -> Iterat
     for rule, reason in record.allowed.items():
         yield f"the guard rule {rule} is off: {reason}"
     yield from _describe_may_change(project, record)
-    known_roles = {*roles_of(record), *(role for roles in ROLES.values() for role in roles)}
-    yield from settings_without_effect(config, record.workflow, tuple(sorted(known_roles)))
-    yield from _instruction_notices(project, record)
-    yield from agent_notices(record, limits)
+    known_roles = {*list_roles(record), *(role for roles in ROLES.values() for role in roles)}
+    yield from find_settings_without_effect(config, record.workflow, tuple(sorted(known_roles)))
+    yield from _list_instruction_notices(project, record)
+    yield from list_agent_notices(record, limits)
 
 
-def agent_notices(record: RunRecord, limits: Limits) -> Iterator[str]:
+def list_agent_notices(record: RunRecord, limits: Limits) -> Iterator[str]:
     """What the agents of a run cannot do, although its options ask for it."""
     for label, spec in record.agents.by_label.items():
         if missing := registry.find_missing_program(spec):
@@ -303,10 +303,10 @@ def _refuse_unjudged_tree(project: Project, workspace: Path) -> None:
     """Refuse a tree in which an earlier run changed judge files and was never judged: these would become the baseline."""
     if not shutil.which("git"):
         return
-    own = rejected_trees(project.root)
-    unjudged = list(own.all_unjudged())
+    own = open_rejected_trees(project.root)
+    unjudged = list(own.list_unjudged())
     for copy in own.find_copies(partial(identify_project, project.root, workspace)):
-        moved = (one.move(copy.root, own.root) for one in copy.all_unjudged())
+        moved = (one.move(copy.root, own.root) for one in copy.list_unjudged())
         unjudged += [one for one in moved if (project.runs_dir / one.run).is_dir()]
     for one in unjudged:
         with tempfile.TemporaryDirectory() as home:
@@ -324,7 +324,7 @@ def _refuse_unjudged_tree(project: Project, workspace: Path) -> None:
 
 def _find_rejected_trees(project: Project, workspace: Path) -> Iterator[RejectedTree]:
     """The rejected trees, here or in a copy of the project, that this one still has files of."""
-    own = rejected_trees(project.root)
+    own = open_rejected_trees(project.root)
     repository = find_repository(workspace) if shutil.which("git") else None
     # The paths in a record begin at the top of the repository, if there is one.
     top = repository.top if repository else workspace
@@ -349,12 +349,12 @@ def _find_same_files(top: Path, rejected: RejectedTree) -> set[str]:
             data: bytes | None = read_limited(top / path, follow=True)
         except (OSError, RalphError):
             data = None
-        if content_hash(data) == was:
+        if hash_content(data) == was:
             same.add(path)
     return same
 
 
-def _instruction_notices(project: Project, record: RunRecord) -> Iterator[str]:
+def _list_instruction_notices(project: Project, record: RunRecord) -> Iterator[str]:
     """Which agents do not read the project's instructions by themselves, and whether their prompts contain them."""
     workspace = project.workspace(record)
     for name in record.instructions:
@@ -373,18 +373,18 @@ def _instruction_notices(project: Project, record: RunRecord) -> Iterator[str]:
             yield f"agents that do not read {name} by themselves: {', '.join(unaware)}; {todo}"
 
 
-def cost_notices(project: Project, record: RunRecord, limits: Limits) -> Iterator[str]:
+def check_cost_limit(project: Project, record: RunRecord, limits: Limits) -> Iterator[str]:
     """Refuse a cost limit that Ralph cannot enforce. If the user allows that, return a notice."""
     if limits.cost is None:
         return
-    for label, unknown in unpriced_agents(project, record).items():
+    for label, unknown in find_unpriced_agents(project, record).items():
         if not limits.allow_unpriced:
             what = f"the cost limit of ${limits.cost:g} cannot be enforced: {unknown.reason}"
             raise UsageError(what, where=label, todo=f"{unknown.todo}, or pass --allow-unpriced")
         yield f"cost unknown: {unknown.reason}; Ralph cannot enforce the limit of ${limits.cost:g} for {label}"
 
 
-def unpriced_agents(project: Project, record: RunRecord) -> dict[str, registry.UnknownCost]:
+def find_unpriced_agents(project: Project, record: RunRecord) -> dict[str, registry.UnknownCost]:
     """The agents whose cost cannot be known, by label."""
     found: dict[str, registry.UnknownCost] = {}
     for label, spec in record.agents.by_label.items():

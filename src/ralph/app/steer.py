@@ -4,9 +4,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ralph.app.runs import latest_run, live_run, refuse_inside_a_turn
+from ralph.app.runs import find_latest_run, find_live_run, refuse_inside_a_turn
 from ralph.app.views import open_view
-from ralph.app.workflows import roles_of
+from ralph.app.workflows import list_roles
 from ralph.core.codec import format_time
 from ralph.core.errors import UsageError
 from ralph.core.signals import INTERRUPTING, Question, Signal, SignalType, choose_target, is_known, normalize_target
@@ -50,7 +50,7 @@ def send_signal(project: Project, signal: Signal, role: str, wanted: str | None)
 def _find_run_to_signal(project: Project, wanted: str | None) -> RunDir:
     """The named run, the one that is alive, or the only one that can be resumed."""
     if not wanted:
-        return live_run(project, None, "signal", "--run ID")
+        return find_live_run(project, None, "signal", "--run ID")
     run = project.run(wanted)
     outcome = run.outcome()
     if outcome and not outcome.resumable:
@@ -61,7 +61,7 @@ def _find_run_to_signal(project: Project, wanted: str | None) -> RunDir:
 def _address_signal(signal: Signal, role: str, run: RunDir) -> Signal:
     """The signal with its normalized target; a role that the workflow does not have is refused."""
     record = run.record()
-    known = roles_of(record)
+    known = list_roles(record)
     target = choose_target(normalize_target(role), known)
     if not is_known(target, known):
         kind = "run of hats" if record.hats else record.workflow.replace("classic", "classic session")
@@ -101,8 +101,8 @@ def _find_question(project: Project, wanted: str | None, id: str) -> tuple[RunDi
 def find_run_to_abort(project: Project, wanted: str | None, *, revert: bool) -> RunDir:
     """The run to end, or whose changes to revert. The latest, if all runs are over."""
     if revert and not wanted and not project.open_runs():
-        return latest_run(project, None)
-    run = live_run(project, wanted, "abort")
+        return find_latest_run(project, None)
+    run = find_live_run(project, wanted, "abort")
     if is_over(run) and not revert:
         todo = f"there is nothing to abort; `ralph abort {run.id} --revert` undoes its changes"
         raise UsageError(f"run {run.id} is over: {run.outcome()}", todo=todo)
@@ -164,19 +164,21 @@ def list_signals(project: Project, run: RunDir) -> list[SignalRow]:
     view = open_view(project, run)
     done = sorted((one for one in view.signals if one.state != "waiting"), key=lambda one: one.at)
     waiting = [one for one in view.signals if one.state == "waiting"]
-    rows = [_row_of(one, [comment for comment in view.comments if comment.signal == one.id]) for one in done]
-    rows += _feedback_rows(view.comments)
-    return rows + [_row_of(one, [comment for comment in view.comments if comment.signal == one.id]) for one in waiting]
+    rows = [_build_row(one, [comment for comment in view.comments if comment.signal == one.id]) for one in done]
+    rows += _build_feedback_rows(view.comments)
+    return rows + [
+        _build_row(one, [comment for comment in view.comments if comment.signal == one.id]) for one in waiting
+    ]
 
 
-def _feedback_rows(comments: Sequence[CommentView]) -> list[SignalRow]:
+def _build_feedback_rows(comments: Sequence[CommentView]) -> list[SignalRow]:
     """A row for each file of feedback that has comments."""
     rows: dict[str, SignalRow] = {}
     for comment in comments:
         if not comment.feedback:
             continue
         if comment.feedback not in rows:
-            receipts = list(map(_receipt_row, comment.receipts))
+            receipts = list(map(_build_receipt_row, comment.receipts))
             rows[comment.feedback] = SignalRow(
                 name=comment.feedback,
                 type="FEEDBACK",
@@ -189,7 +191,7 @@ def _feedback_rows(comments: Sequence[CommentView]) -> list[SignalRow]:
     return list(rows.values())
 
 
-def _receipt_row(receipt: ReceiptView) -> ReceiptRow:
+def _build_receipt_row(receipt: ReceiptView) -> ReceiptRow:
     return ReceiptRow(
         role=receipt.role,
         turn=receipt.turn,
@@ -200,7 +202,7 @@ def _receipt_row(receipt: ReceiptView) -> ReceiptRow:
     )
 
 
-def _row_of(signal: SignalView, comments: list[CommentView]) -> SignalRow:
+def _build_row(signal: SignalView, comments: list[CommentView]) -> SignalRow:
     return SignalRow(
         name=signal.name,
         type=str(signal.type or ""),
@@ -209,6 +211,6 @@ def _row_of(signal: SignalView, comments: list[CommentView]) -> SignalRow:
         target=signal.target or "ALL",
         message=signal.message,
         reason=signal.reason,
-        receipts=list(map(_receipt_row, signal.receipts)),
+        receipts=list(map(_build_receipt_row, signal.receipts)),
         comments=comments,
     )

@@ -68,7 +68,7 @@ class Consent:
         record_trust(self.root, (item for item, _ in self.new))
 
 
-def consent_to_start(
+def find_consent_to_start(
     project: Project, record: RunRecord, criteria_typed: Sequence[str], files: Sequence[str]
 ) -> Consent:
     """The consent that a run needs before its agents and checks start.
@@ -78,11 +78,11 @@ def consent_to_start(
     root = project.root
     commands = dict.fromkeys(check.command for check in record.checks if check.command)
     items = [
-        *_agents(record.agents),
-        *_scripts(root, record.agents, record.trees.setup),
+        *_list_agents(record.agents),
+        *_list_scripts(root, record.agents, record.trees.setup),
         *(Item(f"check {one}", one) for one in commands if not any(one in text for text in criteria_typed)),
-        *project_items(root, files),
-        *_git_programs(root),
+        *list_project_items(root, files),
+        *_list_git_programs(root),
     ]
     push = "It may push to remotes." if record.push else "It cannot push to remotes."
     undo = f"Snapshots are off: you cannot undo its changes in {root}."
@@ -95,20 +95,24 @@ def consent_to_start(
     return Consent(root, tuple(find_new(root, items)), about)
 
 
-def consent_to_resume(project: Project, record: RunRecord) -> Consent:
+def find_consent_to_resume(project: Project, record: RunRecord) -> Consent:
     """The consent that a run needs to continue. It covers what the run reads again: the scripts behind its commands, too."""
     root = project.root
-    items = [*_settings(root, _READ_ON_RESUME), *_files(root), *_scripts(root, record.agents, record.trees.setup)]
+    items = [
+        *_list_settings(root, _READ_ON_RESUME),
+        *_list_files(root),
+        *_list_scripts(root, record.agents, record.trees.setup),
+    ]
     return Consent(root, tuple(find_new(root, items)), f"Runs in {root} read this.")
 
 
-def consent_to_project(project: Project) -> Consent:
+def find_consent_to_project(project: Project) -> Consent:
     """The consent to a run with only the project's own settings, and to what phrases such as `tests pass` run here."""
     root, config = project.root, load_config(project.root)
-    items = [*_project_agents(root, config)]
+    items = [*_list_project_agents(root, config)]
     for kind in EXAMPLES:
         items += [Item(f"check {one.command}", one.command) for one in find_commands(kind, root)]
-    items += project_items(root)
+    items += list_project_items(root)
     return Consent(root, tuple(find_new(root, dict.fromkeys(items))), "")
 
 
@@ -119,49 +123,49 @@ def refuse_without_consent(consent: Consent) -> None:
         raise UsageError(f"you have not agreed to this yet: {names}", where=str(consent.root), todo=consent.todo)
 
 
-def _git_programs(root: Path) -> Iterator[Item]:
+def _list_git_programs(root: Path) -> Iterator[Item]:
     """The filters, drivers and hooks of the repository that were not there when the latest run started."""
     repository = find_repository(root) if shutil.which("git") else None
     if repository is not None:
         yield from (Item(name, text) for name, text in list_new_programs(repository.git).items())
 
 
-def _project_agents(root: Path, config: Config) -> Iterator[Item]:
+def _list_project_agents(root: Path, config: Config) -> Iterator[Item]:
     try:
         selection = registry.select_agents(config, names=(), command=None, scenario_file=None, cwd=root)
     except AgentUnavailableError:  # there is no agent to agree to; a run says how to get one
-        yield from _scripts(root, None, config.workspace.setup)
+        yield from _list_scripts(root, None, config.workspace.setup)
         return
-    yield from _agents(selection)
-    yield from _scripts(root, selection, config.workspace.setup)
+    yield from _list_agents(selection)
+    yield from _list_scripts(root, selection, config.workspace.setup)
 
 
-def project_items(root: Path, files: Sequence[str] = ()) -> list[Item]:
+def list_project_items(root: Path, files: Sequence[str] = ()) -> list[Item]:
     """What Ralph reads of the project: its settings, prompts and roles, and the presets in `files`."""
     inside = [Path(file).resolve() for file in files]
     presets = [path for path in inside if path.is_relative_to(root) and path != root / "ralph.yml" and path.is_file()]
     paths = list(presets)
     for path in presets:
         paths += _imports(path, read_yaml(to_text(read_limited(path)), str(path)).data)
-    return [*_settings(root), *_files(root), *(_file(root, path) for path in paths if path.is_file())]
+    return [*_list_settings(root), *_list_files(root), *(_read_item(root, path) for path in paths if path.is_file())]
 
 
-def _agents(selection: AgentSelection) -> Iterator[Item]:
+def _list_agents(selection: AgentSelection) -> Iterator[Item]:
     for label, spec in selection.by_label.items():
         yield Item(f"agent {label}", label)
-        for entry in _plugins_of(spec):
+        for entry in _list_plugins(spec):
             package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unnamed package"
             yield Item(f"plugin {entry.name}", f"{entry.value} of {package}")
 
 
-def _plugins_of(spec: AgentSpec) -> Sequence[EntryPoint]:
+def _list_plugins(spec: AgentSpec) -> Sequence[EntryPoint]:
     """The plugins that claim to be an agent. Programs that the user names need none, so none is looked for."""
     if spec.kind in ("command", "acp"):
         return ()
     return third_party.find_entry_points().get(spec.kind, ())
 
 
-def _scripts(root: Path, selection: AgentSelection | None, setup: Sequence[str]) -> list[Item]:
+def _list_scripts(root: Path, selection: AgentSelection | None, setup: Sequence[str]) -> list[Item]:
     """The files of the project that commands of agents and of the setup name, and plugins that are in the project.
 
     A pull can change them behind a command that stays the same. The scripts of checks are not among them: an agent may
@@ -171,14 +175,14 @@ def _scripts(root: Path, selection: AgentSelection | None, setup: Sequence[str])
     sources: list[Path | None] = []
     for spec in selection.by_label.values() if selection else ():
         arguments += [*spec.command, *spec.arguments]
-        sources += [_source_of(entry) for entry in _plugins_of(spec)]
+        sources += [_find_source(entry) for entry in _list_plugins(spec)]
     for command in setup:
         arguments += _split_command(command)
     # An option and its path can be one argument: --config=tools/agent.toml.
     names = [*arguments, *(argument.rpartition("=")[2] for argument in arguments)]
     paths = [*(Path(os.path.normpath(root / name)) for name in names if name), *filter(None, sources)]
     inside = dict.fromkeys(path for path in paths if path.is_relative_to(root) and path.is_file())
-    return [_file(root, path) for path in inside]
+    return [_read_item(root, path) for path in inside]
 
 
 def _split_command(command: str) -> list[str]:
@@ -188,7 +192,7 @@ def _split_command(command: str) -> list[str]:
         return command.split()
 
 
-def _source_of(entry: EntryPoint) -> Path | None:
+def _find_source(entry: EntryPoint) -> Path | None:
     """The file of a plugin's module. The module is not imported for it: that would start it."""
     package, *rest = entry.module.split(".")
     spec = PathFinder.find_spec(package)
@@ -199,7 +203,7 @@ def _source_of(entry: EntryPoint) -> Path | None:
     return Path(spec.origin) if spec.origin else None
 
 
-def _settings(root: Path, only: Sequence[str] = ()) -> Iterator[Item]:
+def _list_settings(root: Path, only: Sequence[str] = ()) -> Iterator[Item]:
     """The keys of ralph.yml that can start something, each with its lines; and the files that they name."""
     path = root / "ralph.yml"
     if not path.is_file():
@@ -216,7 +220,7 @@ def _settings(root: Path, only: Sequence[str] = ()) -> Iterator[Item]:
         yield Item(f"ralph.yml: {key}", "\n".join(lines[start:end]).rstrip(), value)
     if not only:
         scenario = [root / str(data["scenario"])] if data.get("scenario") else []
-        yield from (_file(root, other) for other in (*_imports(path, data), *scenario) if other.is_file())
+        yield from (_read_item(root, other) for other in (*_imports(path, data), *scenario) if other.is_file())
 
 
 def _lifts_cost_limit(value: object) -> bool:
@@ -231,13 +235,13 @@ def _imports(path: Path, data: Mapping[str, Any]) -> list[Path]:
     return [path.parent / str(name) for name in dict.fromkeys(found)]
 
 
-def _files(root: Path) -> Iterator[Item]:
+def _list_files(root: Path) -> Iterator[Item]:
     for directory in _DIRECTORIES:
         for path in sorted((root / directory).glob("*.md")):
-            yield _file(root, path)
+            yield _read_item(root, path)
 
 
-def _file(root: Path, path: Path) -> Item:
+def _read_item(root: Path, path: Path) -> Item:
     name = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
     try:
         return Item(name, to_text(read_limited(path, follow=True)))

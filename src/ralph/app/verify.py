@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ralph.app.runs import refuse_inside_a_turn
 from ralph.core.checks import Verdict
-from ralph.core.redaction import secrets_in
+from ralph.core.redaction import find_secrets
 from ralph.store.runs import Project
 from ralph.supervisor.client import KeeperClient
 from ralph.verify.criterion import compile_criterion
@@ -29,7 +29,7 @@ def verify_criterion(project: Project, criterion: str, timeout: float = 600.0) -
                 workspace=project.work_dir,
                 keeper=keeper,
                 environment=check_environment(os.environ),
-                secrets=tuple(secrets_in(os.environ)),
+                secrets=tuple(find_secrets(os.environ)),
             )
             return await runner.run("verify", checks)
         finally:

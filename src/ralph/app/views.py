@@ -123,7 +123,7 @@ def _read_row(project: Project, run: RunDir, cache: RowCache) -> Mapping[str, An
     try:
         view = open_view(project, run)
     except (RalphError, OSError) as error:
-        unreadable: dict[str, Any] = to_plain(_unreadable_row(project, run, str(error)))
+        unreadable: dict[str, Any] = to_plain(_build_unreadable_row(project, run, str(error)))
         return unreadable
     row: dict[str, Any] = to_plain(row_of(view))
     if not view.alive and not view.has_feedback:
@@ -154,7 +154,7 @@ def _mark_done(rows: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return marked[::-1]
 
 
-def _unreadable_row(project: Project, run: RunDir, problem: str) -> RunRow:
+def _build_unreadable_row(project: Project, run: RunDir, problem: str) -> RunRow:
     return RunRow(
         id=run.id,
         project=str(project.root),

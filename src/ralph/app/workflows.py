@@ -34,7 +34,7 @@ class WorkflowKind:
     """The roles that must all receive a message to everyone before it is filed. If empty, one receiver is enough."""
 
 
-def kind_of(workflow: str) -> WorkflowKind:
+def find_workflow_kind(workflow: str) -> WorkflowKind:
     """What the engine needs to know of a workflow. Its rules are imported only if they are used."""
     match workflow:
         case "session" | "classic":
@@ -42,11 +42,11 @@ def kind_of(workflow: str) -> WorkflowKind:
 
             return sessions.SESSION if workflow == "session" else sessions.CLASSIC
         case "hats":
-            return WorkflowKind(hats_workflow, lambda record, root: hats_workflow(record, root).watched)
+            return WorkflowKind(build_hats_workflow, lambda record, root: build_hats_workflow(record, root).watched)
         case "loop":
             from ralph.memory.learning import LoopMemory
 
-            return WorkflowKind(loop_workflow, observers=lambda root, run: (LoopMemory(root, run),))
+            return WorkflowKind(build_loop_workflow, observers=lambda root, run: (LoopMemory(root, run),))
         case _:
             raise StateError(
                 f"this version of Ralph has no workflow {workflow!r}",
@@ -55,7 +55,7 @@ def kind_of(workflow: str) -> WorkflowKind:
             )
 
 
-def hats_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -> "Hats":
+def build_hats_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -> "Hats":
     """The rules of a run of hats."""
     from ralph.workflows.hats.rules import Hats
 
@@ -63,7 +63,7 @@ def hats_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -
     return Hats(record.id, record.task, record.hats or HatsSettings(), record.checks, *templates)
 
 
-def loop_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -> "Loop":
+def build_loop_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -> "Loop":
     """The rules of a loop run, with the limits that hold now."""
     from ralph.memory.recall import recall
     from ralph.workflows.loop.prompt import NAMES
@@ -101,7 +101,7 @@ ROLES = {
 }
 
 
-def roles_of(record: RunRecord) -> tuple[str, ...]:
+def list_roles(record: RunRecord) -> tuple[str, ...]:
     """The roles that the turns of a run have."""
     hats = record.hats
     return (*(hat.id for hat in hats.hats), COORDINATOR, "resolver") if hats else ROLES.get(record.workflow, ())

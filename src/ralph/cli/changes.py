@@ -17,7 +17,7 @@ from ralph.app.changes import (
     revert_run,
     undo_turn,
 )
-from ralph.app.runs import latest_run, refuse_inside_a_turn
+from ralph.app.runs import find_latest_run, refuse_inside_a_turn
 from ralph.app.steer import end_run, find_run_to_abort, is_over
 from ralph.cli.console import agree, json_option, open_project, print_result, run_argument
 from ralph.core.errors import UsageError
@@ -41,7 +41,7 @@ def diff(run: str | None, turn: int | None, stat: bool, as_json: bool) -> int:
     project = open_project()
     if run and run.isascii() and run.isdigit() and len(run) < 6:
         turn, run = int(run), None
-    chosen = latest_run(project, run)
+    chosen = find_latest_run(project, run)
     found = diff_run(project, chosen, turn, stat=stat, color=not as_json and sys.stdout.isatty())
     lines = [found.text.removesuffix("\n") if found.text else f"Run {chosen.id} changed nothing."]
     if found.mixed and not as_json:
@@ -65,7 +65,7 @@ def undo(run: str | None, force: bool, as_json: bool) -> int:
     Ralph records the tree first, and writes only files that the turn changed.
     """
     project = open_project()
-    chosen = latest_run(project, run)
+    chosen = find_latest_run(project, run)
     undone = undo_turn(project, chosen, force=force)
     label, restored = undone.undone.label, undone.restored
     lines = [f"Undid {label}: {count_written(restored)}.", *written_lines(restored)]
@@ -92,7 +92,7 @@ def restore(which: str, run: str | None, force: bool, as_json: bool) -> int:
     was stopped stays as it is.
     """
     project = open_project()
-    chosen = latest_run(project, run)
+    chosen = find_latest_run(project, run)
     done = restore_iteration(project, chosen, which, force=force)
     number, restored = done.number, done.restored
     state = f"iteration {number} left them" if number else "they were before the run"

@@ -5,8 +5,8 @@ from typing import IO
 import click
 from click.shell_completion import CompletionItem
 
-from ralph.app.comments import NewComment, SentComments, changed_files, read_comment_list, send_comments
-from ralph.app.runs import live_run
+from ralph.app.comments import NewComment, SentComments, list_changed_files, read_comment_list, send_comments
+from ralph.app.runs import find_live_run
 from ralph.cli.console import complete_runs, json_option, open_project, print_result
 from ralph.cli.steer import to_option
 from ralph.core.errors import RalphError, UsageError
@@ -21,7 +21,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
         return []
     found = [] if words else complete_runs(ctx, param, incomplete)
     try:
-        files = changed_files(open_project(), words[0] if words else None)
+        files = list_changed_files(open_project(), words[0] if words else None)
     except (RalphError, OSError):
         files = []
     return found + [CompletionItem(f"{path}:") for path in files if path.startswith(incomplete)]
@@ -57,7 +57,7 @@ def comment(words: tuple[str, ...], source: IO[str] | None, removed: bool, role:
     else:
         todo = 'type `ralph comment RUN path:line "text"`, or --from FILE for several comments'
         raise UsageError("there is no comment", todo=todo)
-    run = live_run(project, wanted, "comment on")
+    run = find_live_run(project, wanted, "comment on")
     return _show_comments(send_comments(project, run, comments, role=role), as_json=as_json)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from ralph.app.export import export_html
-from ralph.app.runs import latest_run
+from ralph.app.runs import find_latest_run
 from ralph.cli.console import json_option, open_project, print_result, run_argument
 from ralph.core.errors import UsageError
 from ralph.store.files import to_bytes, write_atomic
@@ -27,7 +27,7 @@ def export(run: str | None, as_html: bool, output: str | None, force: bool, as_j
     if not as_html:
         raise UsageError("there is no format", todo="add --html")
     project = open_project()
-    chosen = latest_run(project, run)
+    chosen = find_latest_run(project, run)
     page = to_bytes(export_html(project, chosen))
     if output == "-":
         if as_json:

@@ -15,7 +15,7 @@ from ralph.core.outcomes import Outcome
 from ralph.core.text import count
 from ralph.store.files import refuse_unwritable, write_text
 from ralph.store.presets import BUILTIN, LoadedPreset, NamedPreset, find_preset
-from ralph.store.presets import presets as find_presets
+from ralph.store.presets import list_presets as find_presets
 from ralph.workflows.hats.drawing import build_graph, render_mermaid, render_text
 from ralph.workflows.hats.preset_completion import Search, find_shortest_route
 from ralph.workflows.hats.preset_model import Model

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ralph.app.run_log import POLL_SECONDS, AgentLog, follow_lines
-from ralph.app.runs import latest_run
+from ralph.app.runs import find_latest_run
 from ralph.cli.console import clock_time, json_option, note_old_name, one_line, open_project, run_argument
 from ralph.cli.render.journal import Renderer, agent_event_line, renderer_for
 from ralph.core.codec import from_plain, parse_time
@@ -20,7 +20,7 @@ from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.turns import EventKind
 from ralph.documents.agent.events import EventLine, dump_json, parse_events, topic_matches
 from ralph.documents.hats.definition import show_role
-from ralph.store.journal import adopt_advice
+from ralph.store.journal import advise_to_adopt
 from ralph.store.runs import Project, RunDir
 
 
@@ -51,7 +51,7 @@ def logs(
     if topic or last:
         raise UsageError("--topic and --last work only with --events", todo="add --events")
     project = open_project()
-    chosen = latest_run(project, run)
+    chosen = find_latest_run(project, run)
     record = chosen.record()
     renderer = renderer_for(project, record, record.limits, from_the_start=True)
     agents, is_parallel = AgentLog(chosen), record.workflow in SESSION_WORKFLOWS
@@ -68,7 +68,7 @@ def logs(
     if output and not as_json:
         _print_outputs(chosen)
     if not as_json and not chosen.alive and (doubt := chosen.find_doubt()):
-        click.echo(f"\nNOT VERIFIED: {doubt}. {adopt_advice(chosen.id)}")
+        click.echo(f"\nNOT VERIFIED: {doubt}. {advise_to_adopt(chosen.id)}")
     return 0
 
 
@@ -140,7 +140,7 @@ def events(wanted: str | None, pattern: str, last: int | None, follow: bool, as_
 def _show_events(wanted: str | None, pattern: str, last: int | None, *, follow: bool, as_json: bool) -> int:
     """Print the events of a run, the oldest first, for users or as JSON Lines."""
     project = open_project()
-    run = latest_run(project, wanted)
+    run = find_latest_run(project, wanted)
     event = None
     for event in _matching(_events(project, run, follow=follow), pattern, last):
         click.echo(dump_json(event.row) if as_json else _event_line(event))

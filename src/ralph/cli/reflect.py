@@ -11,7 +11,7 @@ from ralph.app.runs import refuse_inside_a_turn
 from ralph.cli.console import agree, json_option, open_project, print_result, run_argument
 from ralph.core.codec import format_time, to_plain
 from ralph.core.errors import StateError, UsageError
-from ralph.core.ids import valid_run_id
+from ralph.core.ids import parse_run_id
 from ralph.core.text import count
 from ralph.documents.reflection import Reflection, lesson, render
 from ralph.memory.learning import ADVICE, Pattern, read_patterns
@@ -125,7 +125,7 @@ def _loop(loops: Sequence[str], wanted: str | None) -> str | None:
         return wanted if wanted in matching else matching[0]
     if matching:
         raise UsageError(f"several loops begin with {wanted}", where=", ".join(matching), todo="name one of them")
-    valid_run_id(wanted)
+    parse_run_id(wanted)
     raise UsageError(f"there are no reflections of {wanted}", todo="`ralph status --all` lists the runs")
 
 

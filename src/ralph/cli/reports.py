@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ralph.app.reports import FiledReport, list_reports, read_receipt, read_report
-from ralph.app.runs import latest_run
+from ralph.app.runs import find_latest_run
 from ralph.cli.console import json_option, open_project, print_json, print_result, run_argument
 from ralph.core.codec import from_plain, parse_time
 from ralph.core.errors import UsageError
@@ -18,7 +18,7 @@ from ralph.core.prompt import PartSize, count_tokens
 from ralph.core.text import count
 from ralph.documents.hats.definition import show_role
 from ralph.store.files import read_limited, to_text
-from ralph.store.journal import adopt_advice
+from ralph.store.journal import advise_to_adopt
 from ralph.view.model import Sums
 
 
@@ -37,7 +37,7 @@ def report(run: str | None, listing: bool, as_json: bool) -> int:
     found = read_report(project, run)
     filed, warning = found.report, []
     if found.doubt:
-        warning.append(f"CLAIMED, not verified: {found.doubt}. {adopt_advice(filed.run)}\n")
+        warning.append(f"CLAIMED, not verified: {found.doubt}. {advise_to_adopt(filed.run)}\n")
     if found.is_changed:
         warning.append(f"CHANGED after the run: Ralph did not write this text. The run ended as {filed.outcome}.\n")
     if found.sandbox.startswith(NOT_ISOLATED):
@@ -71,7 +71,7 @@ def cost(run: str | None, everything: bool, as_json: bool) -> int:
     (`prices:` in ralph.yml). If no price is known, the cost is shown as unknown.
     """
     project = open_project()
-    runs = project.runs() if everything else [latest_run(project, run)]
+    runs = project.runs() if everything else [find_latest_run(project, run)]
     found = read_receipt(project, runs)
     by = {name: groups for name, groups in found.by.items() if everything or name != "run"}
     lines = [

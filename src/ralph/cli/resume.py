@@ -11,9 +11,9 @@ from ralph.app.resume import (
     ResumeOptions,
     adopt_run,
     find_run_to_resume,
+    list_programs,
     plan_resume,
     prepare_resume,
-    programs_of,
     withdraw_pause,
 )
 from ralph.app.runs import refuse_inside_a_turn
@@ -109,7 +109,7 @@ def _adopt(project: Project, run: RunDir, *, yes: bool) -> str:
     doubt = run.find_doubt()
     if not doubt:
         return f"run {run.id} is already yours: there was nothing to adopt"
-    shown = "\n".join(f"  {purpose:<8}{one_line(command)}" for purpose, command in programs_of(run.record()))
+    shown = "\n".join(f"  {purpose:<8}{one_line(command)}" for purpose, command in list_programs(run.record()))
     click.echo(f"Run {run.id}: {doubt}.", err=True)
     click.echo(f"If you adopt it, it starts these in {project.root} without asking again:\n{shown}", err=True)
     agree(yes=yes, where=str(run.path), todo=f"`ralph resume {run.id} --adopt --yes`")

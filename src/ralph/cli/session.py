@@ -16,20 +16,20 @@ from ralph.app.sessions import (
     SessionRequest,
     UserSession,
     answer_approval,
+    build_session_workflow,
     choose_feedback_session,
+    find_next_batch,
     find_session,
     find_unread_feedback,
     list_sessions,
-    next_batch,
     plan_session,
     plan_takeover,
     refuse_aborted,
     refuse_attachments,
     refuse_unread_guidance,
     repair_session,
-    session_workflow,
 )
-from ralph.app.trust import consent_to_resume
+from ralph.app.trust import find_consent_to_resume
 from ralph.app.views import open_view
 from ralph.cli.console import complete_runs, json_option, open_project, print_result
 from ralph.cli.render.session import build_status_document, session_lines
@@ -41,7 +41,7 @@ from ralph.core.errors import RalphError, UsageError
 from ralph.core.limits import Spent, describe_cost
 from ralph.core.signals import Signal, SignalType
 from ralph.core.text import count
-from ralph.documents.session.tasks import natural_key
+from ralph.documents.session.tasks import make_natural_key
 from ralph.store.files import read_limited
 from ralph.store.runs import Project, RunDir
 from ralph.workflows.loop.report import format_duration
@@ -123,7 +123,7 @@ def _row(found: UserSession) -> dict[str, Any]:
 
 def _contract_of(found: UserSession) -> dict[str, Any]:
     """A session in the form that other tools know."""
-    rules = session_workflow(found.record, found.project.root)
+    rules = build_session_workflow(found.record, found.project.root)
     return build_status_document(rules, found.state(), alive=found.alive, aborted=found.is_aborted)
 
 
@@ -139,7 +139,7 @@ def show(session: str | None, as_json: bool) -> int:
     if as_json:
         facts = {"spent": to_plain(spent) if view else {}, "missing": missing}
         return print_result(True, (), command="session show", **_contract_of(found), **facts)
-    rules = session_workflow(found.record, found.project.root)
+    rules = build_session_workflow(found.record, found.project.root)
     lines = session_lines(rules, found.state(), _money(spent), alive=found.alive, aborted=found.is_aborted)
     unread = [f"note: {sentence}" for sentence in find_unread_feedback(found)]
     click.echo("\n".join([*lines, *unread, *(f"CHANGED: {sentence}" for sentence in missing)]))
@@ -248,7 +248,7 @@ def give_feedback(words: tuple[str, ...], source: Path | None, attach: tuple[Pat
     if text and source:
         raise UsageError("the feedback is given twice: as text and with --from", todo="use only one of them")
     refuse_attachments(attach, source)
-    batch = next_batch(found)
+    batch = find_next_batch(found)
     attached = [path.name for path in attach]
     template = batch.template(attached)
     if source:
@@ -286,7 +286,7 @@ def update(session: str, requirement: str, as_json: bool) -> int:
     wanted = " ".join(requirement.split())
     if not wanted:
         raise UsageError("the requirement is empty", todo='say what you want: ralph session update ID "..."')
-    batch = next_batch(found)
+    batch = find_next_batch(found)
     batch.give(batch.requirement(wanted))
     return _show_batch(batch, as_json=as_json)
 
@@ -327,7 +327,7 @@ def tree(session: str | None) -> int:
     """List the files of SESSION."""
     home = find_session(open_project(), session).home
     beside = [home.with_name(f"{home.name}.instructions.md"), home]
-    below = sorted(home.rglob("*"), key=lambda path: [natural_key(part.split(".md")[0]) for part in path.parts])
+    below = sorted(home.rglob("*"), key=lambda path: [make_natural_key(part.split(".md")[0]) for part in path.parts])
     for path in (one for one in (*beside, *below) if one.exists()):
         inside = path.relative_to(home.parent)
         click.echo(f"{'  ' * (len(inside.parts) - 1)}{inside.name}{'/' if path.is_dir() else ''}")
@@ -351,6 +351,6 @@ def _answer(session: str | None, answer: Signal, *, as_json: bool) -> int:
     refuse_inside_a_turn()
     project = open_project()
     found = find_session(project, session)
-    ask_consent(consent_to_resume(project, found.record), yes=False)
+    ask_consent(find_consent_to_resume(project, found.record), yes=False)
     run = answer_approval(found, answer)
     return 0 if found.alive else run_in_foreground(project, run, (), as_json=as_json, describe=_describer(project))

@@ -12,7 +12,7 @@ from ralph.app.hats import list_phrases, write_settings
 from ralph.cli.console import json_option, open_project, print_json, print_result
 from ralph.core.outcomes import Outcome
 from ralph.documents.hats.preset import schema
-from ralph.store.presets import find_preset, presets
+from ralph.store.presets import find_preset, list_presets
 
 _FIRST_SETTINGS = """\
 # Settings of this project: docs/reference.md lists the keys, docs/hats.md those of presets.
@@ -37,7 +37,7 @@ def init(name: str | None, backend: str | None, listing: bool, as_schema: bool, 
         click.echo(json.dumps(schema(), indent=2))
         return 0
     if listing:
-        names = sorted({one.name for one in presets(open_project().root)})
+        names = sorted({one.name for one in list_presets(open_project().root)})
         return print_result(as_json, names, command="init", presets=names)
     text = find_preset(open_project().root, name).text if name is not None else _FIRST_SETTINGS
     path = write_settings(Path.cwd(), text, backend, force=force)

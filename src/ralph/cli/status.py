@@ -12,7 +12,7 @@ from ralph.app.views import RunList, open_view, read_run_list
 from ralph.cli.console import json_option, one_line, open_project, print_result, run_argument
 from ralph.core.events import NOT_ISOLATED
 from ralph.core.text import count
-from ralph.store.journal import adopt_advice
+from ralph.store.journal import advise_to_adopt
 from ralph.view.rows import GROUPS, NeedKind, RunRow, Tier
 
 _MAX_FAILED, _MAX_DONE = 10, 5
@@ -128,7 +128,7 @@ def _details(row: RunRow) -> list[str]:
     """The headline of a run, and what it needs."""
     lines = []
     if row.doubt:
-        lines.append(f"NOT VERIFIED: {row.doubt}  ({adopt_advice(row.id)})")
+        lines.append(f"NOT VERIFIED: {row.doubt}  ({advise_to_adopt(row.id)})")
     elif not any(need.kind is NeedKind.QUESTION for need in row.needs):
         lines.append(row.headline)
     if row.sandbox.startswith(NOT_ISOLATED):

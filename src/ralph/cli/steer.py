@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from ralph.app.runs import latest_run, live_run
+from ralph.app.runs import find_latest_run, find_live_run
 from ralph.app.steer import ReceiptRow, Sent, SignalRow, answer_question, list_signals, send_signal
 from ralph.cli.console import clock_time, complete_runs, json_option, open_project, print_json, print_result
 from ralph.cli.render.run import comment_text
@@ -142,7 +142,9 @@ def signals(run: str | None, watch: bool, as_json: bool) -> int:
     """Show the signals of a run: who received each, how, and with what effect. Default: the live run, or the latest."""
     project = open_project()
     is_alive = not run and any(one.alive for one in project.runs())
-    chosen = live_run(project, None, "show the signals of", "--run ID") if is_alive else latest_run(project, run)
+    chosen = (
+        find_live_run(project, None, "show the signals of", "--run ID") if is_alive else find_latest_run(project, run)
+    )
     shown: dict[str, str] = {}
     while True:
         continues = watch and chosen.alive

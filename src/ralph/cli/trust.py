@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import click
 
 from ralph.app.runs import refuse_inside_a_turn
-from ralph.app.trust import Consent, consent_to_project
+from ralph.app.trust import Consent, find_consent_to_project
 from ralph.cli.console import agree, json_option, open_project, print_result
 from ralph.core.text import clean_text, count
 from ralph.store.user_state import Item, read_trust, revoke_trust
@@ -28,7 +28,7 @@ def trust(shows: bool, revokes: bool, yes: bool, as_json: bool) -> int:
         was_there = revoke_trust(project.root)
         result = "Revoked. The next run asks again." if was_there else "You had agreed to nothing here."
         return print_result(as_json, [result], command="trust", root=str(project.root), revoked=was_there)
-    consent = consent_to_project(project)
+    consent = find_consent_to_project(project)
     agreed = sorted(read_trust(project.root))
     names = [item.name for item, _ in consent.new]
     if shows:

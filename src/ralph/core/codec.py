@@ -83,7 +83,7 @@ def read_json(text: str, where: str, todo: str) -> Any:
         raise StateError(f"not readable as JSON ({error})", where=where, todo=todo) from error
 
 
-def json_object(text: str | bytes) -> dict[str, Any]:
+def parse_json_object(text: str | bytes) -> dict[str, Any]:
     """The JSON object in an untrusted text; an empty one if there is none."""
     try:
         found = json.loads(text)
@@ -94,7 +94,7 @@ def json_object(text: str | bytes) -> dict[str, Any]:
 
 def from_plain(kind: type[T], data: object, where: str = "") -> T:
     """A value of that dataclass, or a StateError that names the path of what is wrong."""
-    reader: Reader = _reader(cast(Any, kind))
+    reader: Reader = _find_reader(cast(Any, kind))
     result: T = reader(data, where)
     return result
 
@@ -115,81 +115,83 @@ Places are put into words only for errors."""
 
 
 @cache
-def _reader(kind: Any) -> Reader:
+def _find_reader(kind: Any) -> Reader:
     """The function that reads values of a type. Types are examined once, because journals have many lines."""
     if kind is Any or kind is object:
         return _read_anything
     if (origin := get_origin(kind)) is not None:
-        return _generic_reader(kind, origin)
+        return _make_generic_reader(kind, origin)
     if is_dataclass(kind):
         return _DataclassReader(kind)
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return _enum_reader(kind)
-    return _plain_reader(kind)
+        return _make_enum_reader(kind)
+    return _make_plain_reader(kind)
 
 
 def _read_anything(data: Any, place: Any) -> Any:
     return data
 
 
-def _plain_reader(kind: Any) -> Reader:
+def _make_plain_reader(kind: Any) -> Reader:
     def read(data: Any, place: Any) -> Any:
         if type(data) is kind:
             return data
         if kind is float and type(data) is int:
             return _read_float(data, place)
-        raise _wrong(place, f"a {getattr(kind, '__name__', kind)}", data)
+        raise _make_error(place, f"a {getattr(kind, '__name__', kind)}", data)
 
     return read
 
 
-def _generic_reader(kind: Any, origin: Any) -> Reader:
+def _make_generic_reader(kind: Any, origin: Any) -> Reader:
     """Reads a type with arguments: one or none, a tuple of any length, or a mapping with text as keys."""
     arguments = get_args(kind)
     if origin in (Union, UnionType):
-        return _optional_reader(_reader(next(one for one in arguments if one is not NoneType)), NoneType in arguments)
+        return _make_optional_reader(
+            _find_reader(next(one for one in arguments if one is not NoneType)), NoneType in arguments
+        )
     if origin is tuple:
-        return _tuple_reader(arguments[0])
+        return _make_tuple_reader(arguments[0])
     if issubclass(origin, Mapping):
-        return _mapping_reader(arguments[1])
+        return _make_mapping_reader(arguments[1])
     raise TypeError(f"no field can be a {kind}")
 
 
-def _optional_reader(read_value: Reader, can_be_none: bool) -> Reader:
+def _make_optional_reader(read_value: Reader, can_be_none: bool) -> Reader:
     def read(data: Any, place: Any) -> Any:
         return None if data is None and can_be_none else read_value(data, place)
 
     return read
 
 
-def _tuple_reader(kind: Any) -> Reader:
-    read_item = _reader(kind)
+def _make_tuple_reader(kind: Any) -> Reader:
+    read_item = _find_reader(kind)
 
     def read(data: Any, place: Any) -> Any:
         if not isinstance(data, list):
-            raise _wrong(place, "a list", data)
+            raise _make_error(place, "a list", data)
         return tuple([read_item(item, (place, index)) for index, item in enumerate(data)])
 
     return read
 
 
-def _mapping_reader(kind: Any) -> Reader:
-    read_item = _reader(kind)
+def _make_mapping_reader(kind: Any) -> Reader:
+    read_item = _find_reader(kind)
 
     def read(data: Any, place: Any) -> Any:
         if not isinstance(data, dict):
-            raise _wrong(place, "an object", data)
+            raise _make_error(place, "an object", data)
         return {str(key): read_item(item, (place, key)) for key, item in data.items()}
 
     return read
 
 
-def _enum_reader(kind: type[Enum]) -> Reader:
+def _make_enum_reader(kind: type[Enum]) -> Reader:
     def read(data: Any, place: Any) -> Any:
         try:
             return kind(data)
         except ValueError:
-            raise _wrong(place, f"one of {', '.join(str(member.value) for member in kind)}", data) from None
+            raise _make_error(place, f"one of {', '.join(str(member.value) for member in kind)}", data) from None
 
     return read
 
@@ -203,7 +205,7 @@ class _DataclassReader:
 
     def __call__(self, data: Any, place: Any) -> Any:
         if not isinstance(data, dict):
-            raise _wrong(place, f"an object ({self._kind.__name__})", data)
+            raise _make_error(place, f"an object ({self._kind.__name__})", data)
         if self._fields is None:
             self._fields = self._examine()
         given: dict[str, Any] = {}
@@ -221,7 +223,7 @@ class _DataclassReader:
         for one in fields(self._kind):
             is_required = one.default is MISSING and one.default_factory is MISSING
             former = one.metadata.get(_FORMER_NAME, one.name)
-            found.append((one.name, former, is_required, _reader(hints[one.name])))
+            found.append((one.name, former, is_required, _find_reader(hints[one.name])))
         return found
 
 
@@ -229,7 +231,7 @@ def _read_float(data: int, place: Any) -> float:
     try:
         return float(data)
     except OverflowError:
-        raise _wrong(place, "a number of ordinary size", data) from None
+        raise _make_error(place, "a number of ordinary size", data) from None
 
 
 def _describe(place: Any) -> str:
@@ -243,5 +245,5 @@ def _describe(place: Any) -> str:
     return f"{before}.{key}" if before else str(key)
 
 
-def _wrong(place: Any, wanted: str, got: object) -> StateError:
+def _make_error(place: Any, wanted: str, got: object) -> StateError:
     return StateError(f"expected {wanted}, found {str(got)[:80]!r}", where=_describe(place))

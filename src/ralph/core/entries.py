@@ -30,7 +30,7 @@ class RunStarted:
     version: str
     run: str
     frozen: Mapping[str, str]
-    """The hashes of what must not change while the run is under way: configuration, criterion, checks."""
+    """The hashes of what must not change while the run is in progress: configuration, criterion, checks."""
     resumed: bool = False
     sandbox: str = ""
     """How agents and checks are isolated: the level, or `not isolated` with the reason."""

@@ -63,12 +63,12 @@ class Promote:
 
 
 Work = TurnRequest | RunChecks | Commit | Merge | Promote
-"""What can be under way, each known by its key."""
+"""What can be in progress, each known by its key."""
 
 
 @value
 class Do:
-    """This should be under way; what already is stays as it is, and nothing is started twice."""
+    """This should be in progress; what already is stays as it is, and nothing is started twice."""
 
     work: tuple[Work, ...]
     stage: Stage = field(default_factory=Stage, compare=False)

@@ -19,7 +19,7 @@ _RUN_ID = re.compile(r"(?:[0-9]{2})?[0-9]{6}-[0-9]{6}(-[0-9a-z]{4})?")
 def run_id(at: datetime, suffix: str = "") -> str:
     """The id of a run started at that time; loops and hats add four random characters."""
     stamp = at.strftime("%y%m%d-%H%M%S")
-    return valid_run_id(f"{stamp}-{suffix}" if suffix else stamp)
+    return parse_run_id(f"{stamp}-{suffix}" if suffix else stamp)
 
 
 def is_run_id(text: str) -> bool:
@@ -27,7 +27,7 @@ def is_run_id(text: str) -> bool:
     return bool(_RUN_ID.fullmatch(text))
 
 
-def valid_run_id(text: str) -> str:
+def parse_run_id(text: str) -> str:
     """The id itself, or an error: an id is used in paths, so nothing else may pass."""
     if not is_run_id(text):
         raise UsageError(
@@ -38,7 +38,7 @@ def valid_run_id(text: str) -> str:
     return text
 
 
-def valid_session_id(text: str) -> str:
+def parse_session_id(text: str) -> str:
     """The id of a session itself, or an error with the form of such an id."""
     if not is_run_id(text):
         raise UsageError(

@@ -140,7 +140,7 @@ class Limits:
     def find_reached(self, spent: Spent, now: float, *, running: Usage | None = None) -> Outcome | None:
         """The limit that is reached, if any. Iterations are checked separately.
 
-        `running` is what the turns under way have used so far.
+        `running` is what the turns in progress have used so far.
         """
         used = running or Usage()
         if self.deadline is not None and now >= self.deadline:
@@ -155,7 +155,7 @@ class Limits:
             return Outcome.LIMIT_TOKENS
         return None
 
-    def out_of_iterations(self, spent: Spent, under_way: int = 0) -> bool:
+    def is_out_of_iterations(self, spent: Spent, under_way: int = 0) -> bool:
         """Whether no further iteration may begin; the last allowed one is always finished and judged."""
         return self.iterations is not None and spent.iterations + under_way >= self.iterations
 
@@ -163,7 +163,7 @@ class Limits:
         """Whether the money for one more turn is there beside what is reserved for running ones."""
         return self.cost is None or spent.cost + reserved + estimate <= self.cost
 
-    def remaining_cost(self, spent: Spent, reserved: float = 0.0) -> float | None:
+    def compute_remaining_cost(self, spent: Spent, reserved: float = 0.0) -> float | None:
         """The money a new turn may use."""
         return None if self.cost is None else max(0.0, self.cost - spent.cost - reserved)
 
@@ -183,7 +183,7 @@ class Raise:
     """What that grants."""
 
 
-def ways_to_go_on(reached: Outcome, limits: Limits, spent: Spent) -> tuple[Raise, ...]:
+def list_options_to_continue(reached: Outcome, limits: Limits, spent: Spent) -> tuple[Raise, ...]:
     """The options of `ralph resume` that raise the limit that was reached, the first being the usual one."""
     match reached:
         case Outcome.LIMIT_ITERATIONS:
@@ -237,11 +237,11 @@ def describe_grants(before: Limits, after: Limits, spent: Spent) -> list[str]:
     return grants
 
 
-def option_to_go_on(limits: Limits, spent: Spent) -> str:
+def suggest_option_to_continue(limits: Limits, spent: Spent) -> str:
     """What to add to `ralph resume` if the run ended for another reason and has no iteration left; empty if it has."""
-    if not limits.out_of_iterations(spent):
+    if not limits.is_out_of_iterations(spent):
         return ""
-    return f" {ways_to_go_on(Outcome.LIMIT_ITERATIONS, limits, spent)[0].option}"
+    return f" {list_options_to_continue(Outcome.LIMIT_ITERATIONS, limits, spent)[0].option}"
 
 
 def _round_up(number: float) -> float:

@@ -26,7 +26,7 @@ def without_agent_keys(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not _AGENT_KEYS.fullmatch(name)}
 
 
-def secret_values(environment: Mapping[str, str]) -> set[str]:
+def find_secret_values(environment: Mapping[str, str]) -> set[str]:
     """The values of variables with telling names."""
     return {value for name, value in environment.items() if _names_secret(name.upper()) and _is_secret(value)}
 
@@ -39,9 +39,9 @@ def _is_secret(value: str) -> bool:
     return len(value) >= _SHORTEST_SECRET and value.lower() not in _ORDINARY_VALUES
 
 
-def secrets_in(environment: Mapping[str, str]) -> tuple[str, ...]:
+def find_secrets(environment: Mapping[str, str]) -> tuple[str, ...]:
     """The values that must not be written anywhere: those of variables with telling names, also as JSON has them."""
-    values = secret_values(environment)
+    values = find_secret_values(environment)
     forms = set(values)
     for value in values:
         forms.add(json.dumps(value, ensure_ascii=True)[1:-1])
@@ -76,7 +76,7 @@ class Redactor:
         if self._pattern is None:
             return chunk
         data = self._held + chunk
-        safe = len(data) - max(_overlap(data, secret) for secret in self._secrets)
+        safe = len(data) - max(_measure_overlap(data, secret) for secret in self._secrets)
         for match in self._pattern.finditer(data):
             if match.start() < safe < match.end():
                 safe = match.start()
@@ -89,7 +89,7 @@ class Redactor:
         return held if self._pattern is None else self._pattern.sub(self.MASK, held)
 
 
-def _overlap(data: bytes, secret: bytes) -> int:
+def _measure_overlap(data: bytes, secret: bytes) -> int:
     """How many bytes at the end of data begin the secret."""
     for length in range(min(len(data), len(secret) - 1), 0, -1):
         if secret.startswith(data[-length:]):

@@ -19,11 +19,11 @@ class SignalType(StrEnum):
     INFO = "INFO"
     """Know this: nothing is restarted, paused or asked for."""
     PAUSE = "PAUSE"
-    """Finish the turn under way, start no other, and end with `paused`."""
+    """Finish the turn in progress, start no other, and end with `paused`."""
     RESUME = "RESUME"
     """Take a pause back."""
     ABORT = "ABORT"
-    """End the turn under way and the run; files are left as they are."""
+    """End the turn in progress and the run; files are left as they are."""
     APPROVE = "APPROVE"
     """Keep what was learned."""
     SKIP = "SKIP"
@@ -120,7 +120,7 @@ class Stage:
     """How far the work has come, as far as signals depend on it."""
 
     iteration: int | None = None
-    """The iteration under way; None if there is nothing to go by."""
+    """The iteration in progress; None if there is nothing to go by."""
     asks_for: frozenset[SignalType] = frozenset()
     """The types that it waits for."""
     is_complete: bool = False
@@ -161,7 +161,7 @@ SCOPE_CHANGE = "STEER scope change"
 """The key with which an answer says that the user asks for another task."""
 
 
-def scope_change(answer: Mapping[str, Any] | None) -> str:
+def find_scope_change(answer: Mapping[str, Any] | None) -> str:
     """What the user asks for instead of the task, if the answer says so; empty otherwise."""
     answer = answer or {}
     for blocker in map(str, answer.get("blockers") or ()):
@@ -181,7 +181,7 @@ _TIME = re.compile(
 )
 
 
-def named_time(name: str) -> float | None:
+def parse_time_in_name(name: str) -> float | None:
     """The moment in the name of a file, in any style that people and programs use; without a zone it is local time."""
     found = _TIME.search(name)
     if not found:

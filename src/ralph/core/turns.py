@@ -46,7 +46,7 @@ class TurnRequest:
     """What a workflow asks of an agent."""
 
     key: str
-    """Names the work, not the process: asking again for a key under way or done starts nothing."""
+    """Names the work, not the process: asking again for a key in progress or done starts nothing."""
     role: str
     prompt: Prompt
     """The prompt, without the messages of the user."""

@@ -120,7 +120,7 @@ _KEYS = {
 """Where in the file everything is. Derived values are written for the user, and not read."""
 
 
-def path_of(loop: str, iteration: int) -> str:
+def locate_reflection(loop: str, iteration: int) -> str:
     """Where a reflection is kept, relative to the root."""
     return f"{HOME}/loops/{loop}/iteration-{iteration}.yaml"
 

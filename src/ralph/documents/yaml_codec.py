@@ -266,7 +266,7 @@ def edit(text: str, changes: Mapping[str, Any]) -> str:
         (wanted.setdefault(section, {}) if section else wanted)[key] = value
     data = load_mapping(text).data
     merged = _merge(data, wanted)
-    if merged == data and inline(merged) == inline(data):
+    if merged == data and render_inline(merged) == render_inline(data):
         return text
     if not text.strip():
         return dump(merged)
@@ -274,7 +274,7 @@ def edit(text: str, changes: Mapping[str, Any]) -> str:
     # The round trip has its limits (duplicate keys, a document that is one flow mapping, ...): what it made is read
     # again, and a file that would say something else is written anew with all of its values.
     try:
-        if inline(load_mapping(edited).data) == inline(merged):
+        if render_inline(load_mapping(edited).data) == render_inline(merged):
             return edited
     except YamlError:
         pass
@@ -355,7 +355,7 @@ def _change(node: "CommentedMap", data: Mapping[str, Any], wanted: Mapping[str, 
         old: Any = data.get(key)
         if _is_merged(old, value):
             _change(node[key], old, value)
-        elif key not in data or inline(old) != inline(value):
+        elif key not in data or render_inline(old) != render_inline(value):
             node[key] = _to_tree(value, in_flow=bool(node.fa.flow_style()))
 
 
@@ -388,7 +388,7 @@ def _to_tree(value: Any, *, in_flow: bool) -> Any:
             items.fa.set_flow_style()
         return items
     if not isinstance(value, str):
-        return inline(value)
+        return render_inline(value)
     if _is_block(value):
         return LiteralScalarString(value)
     text = _replace_surrogates(value)
@@ -400,7 +400,7 @@ def dump(data: Mapping[str, Any]) -> str:
     return "".join(f"{line}\n" for line in _block(data, ""))
 
 
-def inline(value: Any, *, in_flow: bool = False) -> str:
+def render_inline(value: Any, *, in_flow: bool = False) -> str:
     """A value on one line; `in_flow` if it stands in a list or a mapping on that line."""
     if isinstance(value, str):
         if _is_plain(value, in_flow=in_flow):
@@ -410,12 +410,13 @@ def inline(value: Any, *, in_flow: bool = False) -> str:
         return (
             "{"
             + ", ".join(
-                f"{inline(str(key), in_flow=True)}: {inline(item, in_flow=True)}" for key, item in value.items()
+                f"{render_inline(str(key), in_flow=True)}: {render_inline(item, in_flow=True)}"
+                for key, item in value.items()
             )
             + "}"
         )
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(inline(item, in_flow=True) for item in value) + "]"
+        return "[" + ", ".join(render_inline(item, in_flow=True) for item in value) + "]"
     if isinstance(value, float):
         return _number(value)
     return _encode_json(value)
@@ -423,7 +424,7 @@ def inline(value: Any, *, in_flow: bool = False) -> str:
 
 def _block(data: Mapping[str, Any], indent: str) -> Iterator[str]:
     for key, value in data.items():
-        name = f"{indent}{inline(str(key))}:"
+        name = f"{indent}{render_inline(str(key))}:"
         if isinstance(value, Mapping) and value:
             yield name
             yield from _block(value, f"{indent}  ")
@@ -446,7 +447,7 @@ def _item(item: Any, indent: str) -> Iterator[str]:
 
 def _scalar(value: Any, indent: str) -> str:
     if not isinstance(value, str) or not _is_block(value):
-        return inline(value)
+        return render_inline(value)
     return "|-" + "".join(f"\n{indent}{line}" if line else "\n" for line in value.split("\n"))
 
 

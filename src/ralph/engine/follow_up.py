@@ -30,7 +30,7 @@ MAX_INTERRUPTIONS = 5
 """How often interrupted work is continued before an interruption counts as a failed attempt."""
 MAX_STEER_CONTINUATIONS = 2
 """How often finished work is continued because the user steered it before it ended."""
-_GOLDEN = 0.618
+_SPREAD_STEP = 0.618
 """Spreads the waits of turns that were overloaded at the same time."""
 ENDED_BY = {
     "idle": TurnEnd.IDLE,
@@ -102,7 +102,7 @@ class PendingWork:
     steer_continuations: int = 0
     """How often the work was continued because a turn ended before it got a STEER."""
     to_pause: bool = False
-    """Whether the turn under way was asked to pause."""
+    """Whether the turn in progress was asked to pause."""
     earlier: tuple[EarlierTurn, ...] = ()
     """The turns that did some of the work so far."""
 
@@ -112,13 +112,13 @@ class PendingWork:
         if started.agent != self.agent:
             self.agent_overloads = 0
         self.is_iteration, self.agent = started.is_iteration, started.agent
-        self.messages, self.missed_messages, self.to_pause = _join(self.messages, started.messages), (), False
+        self.messages, self.missed_messages, self.to_pause = _join_once(self.messages, started.messages), (), False
 
     def note_turn_ended(self, ended: TurnEnded) -> None:
         """Take into account that a turn ended without settling the work."""
         result = ended.result
         self.open_turn, self.last_ended = None, ended
-        self.messages, self.missed_messages = _join(self.messages, result.received), ended.missed_messages
+        self.messages, self.missed_messages = _join_once(self.messages, result.received), ended.missed_messages
         if result.end is TurnEnd.STEERED or (result.change and result.change.files):
             self.earlier = (*self.earlier, EarlierTurn(ended.turn, result.end, result.change))
         if result.agent_session:
@@ -183,7 +183,7 @@ class AgentChain:
         return self.pick(request.role, max(request.failures, work.attempt - 1), unavailable, now)
 
 
-def unavailable_until(result: TurnResult, work: PendingWork, now: float) -> float | None:
+def find_unavailable_until(result: TurnResult, work: PendingWork, now: float) -> float | None:
     """Until when the agent of such a turn cannot be used; None if it can. `work` is as it was before the turn ended."""
     match result.end:
         case TurnEnd.OVERLOADED if work.agent_overloads + 1 >= MAX_AGENT_OVERLOADS:
@@ -328,7 +328,7 @@ def _decide_next(returned: ReturnedTurn, result: TurnResult, situation: Situatio
 
     # Is the agent unavailable? Another one takes over, or the work waits for it. If only the user can help, it ends.
     # An overloaded agent without anybody to take over is tried again below, ever later.
-    until = unavailable_until(result, work, now)
+    until = find_unavailable_until(result, work, now)
     if until is not None:
         unavailable = {**situation.unavailable, turn.agent: until}
         agent, at = situation.agents.pick_for(turn.request, work, unavailable, now)
@@ -401,7 +401,7 @@ def _retry(result: TurnResult, turn: Turn, work: PendingWork, now: float) -> tup
     attempts = len(RETRY_WAITS) if most is None else min(most, len(RETRY_WAITS))
     match result.end:
         case TurnEnd.OVERLOADED if work.overloads < len(OVERLOAD_WAITS):
-            spread = 0.75 + turn.number * _GOLDEN % 1 / 2
+            spread = 0.75 + turn.number * _SPREAD_STEP % 1 / 2
             return now + OVERLOAD_WAITS[work.overloads] * spread, result.error or "the provider is overloaded"
         case TurnEnd.INTERRUPTED if work.interruptions < MAX_INTERRUPTIONS:
             return now, "the turn was interrupted"
@@ -420,5 +420,5 @@ def _settle_over_limit(follow_up: FollowUp) -> FollowUp:
     return FollowUp(NextStep.SETTLED, replace(follow_up.result, end=end))
 
 
-def _join(some: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
+def _join_once(some: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*some, *others)))

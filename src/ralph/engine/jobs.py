@@ -1,4 +1,4 @@
-"""The jobs of a run, one for each work key: turns, checks, commits and merges that are under way."""
+"""The jobs of a run, one for each work key: turns, checks, commits and merges that are in progress."""
 
 import asyncio
 import contextlib
@@ -29,12 +29,12 @@ from ralph.engine.ports import Ports
 
 JobResult = ReturnedTurn | ChecksEnded | WorkCommitted | MergeEnded
 """The result of a job."""
-POLL = 0.25
-"""Seconds between two looks at the mailbox, documents, limits, and slots that others hold."""
+POLL_SECONDS = 0.25
+"""Seconds between two polls of the mailbox, documents, limits, and slots that others hold."""
 
 
 class ActiveTime:
-    """The active time of a run: while at least one turn or check is under way."""
+    """The active time of a run: while at least one turn or check is in progress."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -95,14 +95,14 @@ class Jobs:
         self.activity = ActiveTime(ports.clock.now)
         self.wake = asyncio.Event()
         self.poll: float | None = None
-        """Seconds between two looks while something is under way; None for `POLL`."""
+        """Seconds between two polls while a job is in progress; None for `POLL_SECONDS`."""
         self._journal = journal
         self._jobs: dict[str, asyncio.Task[JobResult]] = {}
         self._running_turns: dict[int, tuple[Turn, Usage]] = {}
         self._waiting: set[str] = set()
         self._merging = asyncio.Lock()
         self._quotas: dict[int, Quota] = {}
-        """The latest reports about subscriptions, by turn, that nobody has looked at yet."""
+        """The latest reports about subscriptions, by turn, that no poll has handled yet."""
         self._snapshot_notices = 0
         self.lost_snapshots: SnapshotsLostError | None = None
         """Why no verdict about the run can hold any more."""
@@ -135,7 +135,7 @@ class Jobs:
         return self._waiting.issuperset(self._jobs)
 
     def start(self, work: Work) -> None:
-        """Start work that is not under way yet; a turn only if a slot is free for it."""
+        """Start work that is not in progress yet; a turn only if a slot is free for it."""
         if work.key in self._jobs:
             return
         match work:
@@ -163,7 +163,7 @@ class Jobs:
     async def wait_for_results(self) -> list[JobResult]:
         """The results of the next jobs that end; none if `wake` was set or `poll` seconds have passed."""
         waker = asyncio.create_task(self.wake.wait())
-        timeout = self.poll if self.poll and self._jobs else POLL
+        timeout = self.poll if self.poll and self._jobs else POLL_SECONDS
         done, _ = await asyncio.wait(
             [waker, *self._jobs.values()], timeout=timeout, return_when=asyncio.FIRST_COMPLETED
         )
@@ -232,7 +232,7 @@ class Jobs:
             return ()
         if refs.before is None:
             self._journal(RefsRecorded(refs.record()))
-        change = refs.look()
+        change = refs.find_ref_changes()
         if ignore_commits:
             change = replace(change, commits=())
         if change.commits or change.missing != self.ledger.missing:
@@ -265,7 +265,7 @@ class Jobs:
         try:
             await self.ports.clock.sleep(until - self.ports.clock.now())
             while not self._take_slot(request, pending):
-                await self.ports.clock.sleep(POLL)
+                await self.ports.clock.sleep(POLL_SECONDS)
         finally:
             self._waiting.discard(request.key)
         return await self._run_turn(request, self._open_turn(request, pending))
@@ -308,7 +308,7 @@ class Jobs:
             number=ledger.last_turn_number + 1,
             attempt=pending.attempt,
             request=request,
-            budget=ledger.limits.remaining_cost(ledger.spent, ledger.reserved),
+            budget=ledger.limits.compute_remaining_cost(ledger.spent, ledger.reserved),
             errors_to_repair=errors,
             agent=agent,
             agent_session=session,
@@ -318,7 +318,7 @@ class Jobs:
             earlier=pending.earlier,
             is_new=True,
         )
-        messages = () if errors else self._new_messages(request, pending, anew=not session)
+        messages = () if errors else self._list_new_messages(request, pending, in_new_conversation=not session)
         self._record_event(
             TurnStarted(
                 turn=turn.number,
@@ -330,30 +330,32 @@ class Jobs:
                 is_repair=bool(errors),
                 is_iteration=request.is_iteration,
                 messages=messages,
-                head=self._look_before_turn(request),
+                head=self._record_branches_before(request),
             )
         )
         return turn, messages
 
-    def _look_before_turn(self, request: TurnRequest) -> str:
+    def _record_branches_before(self, request: TurnRequest) -> str:
         """Note where the branches of the user's tree stand, and return the commit of HEAD."""
         refs = self.ports.user_refs
         if refs is None or request.worktree:
             return ""
-        refs.look_at_branches()
+        refs.record_branch_tips()
         return refs.head
 
-    def _new_messages(self, request: TurnRequest, pending: PendingWork, *, anew: bool) -> tuple[str, ...]:
+    def _list_new_messages(
+        self, request: TurnRequest, pending: PendingWork, *, in_new_conversation: bool
+    ) -> tuple[str, ...]:
         """The messages that are new to a turn: in a new conversation also those that earlier turns of this work had."""
         log = self.ledger.signals
-        ids = [*(pending.messages if anew else ()), *pending.missed_messages]
+        ids = [*(pending.messages if in_new_conversation else ()), *pending.missed_messages]
         ids += [signal.id for signal in log.list_undelivered(request.role, is_actor=request.is_actor)]
         return tuple(id for id in dict.fromkeys(ids) if id in log.accepted)
 
     def _with_guidance(self, turn: Turn, new: tuple[str, ...]) -> Turn:
         """The turn with the user's messages; what its prompt has no room for is in its inbox."""
         request, is_fresh = turn.request, not turn.agent_session and not turn.errors_to_repair
-        messages = self.ledger.signals.messages_for(
+        messages = self.ledger.signals.select_messages(
             request.role, is_actor=request.is_actor, new=new, iteration=self._iteration(), reminds=is_fresh
         )
         guidance = render_guidance(self.steering, messages, answers=bool(request.answer_schema))

@@ -1,6 +1,6 @@
 """The one loop that runs any workflow.
 
-`run` calls `step` until the run has a reason to end. A step takes signals, asks the workflow what should be under way,
+`run` calls `step` until the run has a reason to end. A step takes signals, asks the workflow what should be in progress,
 starts what is not yet, and accepts the next result. `follow_up` decides what follows a turn, `ledger` counts, `jobs`
 runs the work, and `signal_delivery` brings signals to turns.
 """
@@ -99,9 +99,9 @@ class Kernel(Generic[S]):
         self._direct_signals: list[Signal] = []
         self._stop: Stop | None = None
         self._over_limit = False
-        self._interrupts = False
-        """Whether the user asked for a pause that does not wait for what runs."""
-        self._decided: tuple[S | None, Decision] = (None, Do(()))
+        self._interrupt_requested = False
+        """Whether the user asked for a pause that interrupts running turns."""
+        self._last_decision: tuple[S | None, Decision] = (None, Do(()))
 
     async def run(self) -> Stop:
         """Run until there is a reason to end, and return it."""
@@ -143,7 +143,7 @@ class Kernel(Generic[S]):
         self._take_edits()
         if self._stop:
             return self._stop
-        if self._interrupts and not self._jobs.running_count and (stop := self._stop_if_paused()):
+        if self._interrupt_requested and not self._jobs.running_count and (stop := self._stop_if_paused()):
             return stop
         if lost := self._jobs.lost_snapshots:
             return Stop(Outcome.UNVERIFIABLE, f"{lost.what}; {lost.todo}")
@@ -153,7 +153,7 @@ class Kernel(Generic[S]):
         limit = None if self.ledger.paused else self._start_work(decision.work)
         if limit and not self._jobs:
             return limit
-        if self._jobs.nothing_runs and (stop := self._reason_not_to_wait()):
+        if self._jobs.nothing_runs and (stop := self._find_reason_not_to_wait()):
             return stop
         results = await self._jobs.wait_for_results()
         await self._enforce_limits()
@@ -170,7 +170,7 @@ class Kernel(Generic[S]):
         self._jobs.wake.set()
 
     def poll_every(self, seconds: float) -> None:
-        """Look that often while something is under way. A watcher that calls `wake` makes frequent polling unnecessary."""
+        """Look that often while something is in progress. A watcher that calls `wake` makes frequent polling unnecessary."""
         self._jobs.poll = seconds
 
     def notice(self, text: str) -> None:
@@ -178,7 +178,7 @@ class Kernel(Generic[S]):
         self._journal(Notice(text))
 
     def shut_down(self, reason: str) -> None:
-        """End the turns under way; the run can be resumed."""
+        """End the turns in progress; the run can be resumed."""
         self._stop = Stop(Outcome.INTERRUPTED, reason)
         self._jobs.wake.set()
 
@@ -273,24 +273,24 @@ class Kernel(Generic[S]):
             if signal.type is SignalType.ABORT:
                 self._stop = _stop_for_abort(signal)
             elif signal.type is SignalType.PAUSE:
-                self._interrupts = signal.now
+                self._interrupt_requested = signal.now
 
     def _stage(self) -> Stage:
         return self._decide().stage
 
     def _decide(self) -> Decision:
-        """What should be under way.
+        """What should be in progress.
 
         Reuse the last decision while the state is unchanged and all its work, including at least one turn, is running.
         This avoids building prompts at every poll.
         """
-        state, decision = self._decided
+        state, decision = self._last_decision
         if isinstance(decision, Do) and state is self.state:
             has_turn = any(isinstance(work, TurnRequest) for work in decision.work)
             if has_turn and all(work.key in self._jobs for work in decision.work):
                 return decision
         decision = self.workflow.decide(self.state, self.ports.clock.now())
-        self._decided = (self.state, decision)
+        self._last_decision = (self.state, decision)
         return decision
 
     def _take_questions(self) -> None:
@@ -308,7 +308,7 @@ class Kernel(Generic[S]):
             self._record_event(DocumentEdited(path, content))
 
     def _start_work(self, works: tuple[Work, ...]) -> Stop | None:
-        """Start what is not under way yet; return the limit that keeps turns from starting."""
+        """Start what is not in progress yet; return the limit that keeps turns from starting."""
         limit = None
         for work in works:
             if work.key in self._jobs:
@@ -325,8 +325,8 @@ class Kernel(Generic[S]):
         ledger, limits = self.ledger, self.ledger.limits
         reached = limits.find_reached(ledger.spent, self.ports.clock.now())
         if reached is None and request.is_iteration:
-            under_way = ledger.iterations_under_way(excluding=request.key)
-            if limits.out_of_iterations(ledger.spent, under_way):
+            under_way = ledger.count_iterations_in_progress(excluding=request.key)
+            if limits.is_out_of_iterations(ledger.spent, under_way):
                 reached = Outcome.LIMIT_ITERATIONS
         if reached is None and self._jobs.running_count:
             estimate = ledger.estimate(request.role)
@@ -347,7 +347,7 @@ class Kernel(Generic[S]):
         reason = f"{agent} has used {quota}; the limit is {ledger.limits.quota or 0:.0%}"
         return Stop(Outcome.LIMIT_QUOTA, reason)
 
-    def _reason_not_to_wait(self) -> Stop | None:
+    def _find_reason_not_to_wait(self) -> Stop | None:
         """Why the run ends while nothing runs, although a turn may wait for its next attempt."""
         if stop := self._stop_if_paused():
             return stop
@@ -361,20 +361,20 @@ class Kernel(Generic[S]):
         """The end of a run that the user paused."""
         if not self.ledger.paused:
             return None
-        said = f": {self.ledger.pause_message}" if self.ledger.pause_message else ""
-        return Stop(Outcome.PAUSED, f"Paused by signal{said}")
+        message = self.ledger.pause_message
+        return Stop(Outcome.PAUSED, f"Paused by signal: {message}" if message else "Paused by signal")
 
     def _handle_results(self, results: list[JobResult]) -> Stop | None:
         """Account for results, and return why the run ends with them, if it does."""
         stop = None
-        for one in results:
-            match one:
+        for result in results:
+            match result:
                 case ReturnedTurn():
-                    stop = self._handle_turn(one) or stop
+                    stop = self._handle_turn(result) or stop
                 case ChecksEnded() | MergeEnded():
-                    self._record_event(replace(one, spent=self.ledger.with_activity(self._jobs.activity.take())))
+                    self._record_event(replace(result, spent=self.ledger.with_activity(self._jobs.activity.take())))
                 case WorkCommitted():
-                    self._record_event(one)
+                    self._record_event(result)
         return stop
 
     def _handle_turn(self, returned: ReturnedTurn) -> Stop | None:
@@ -410,7 +410,7 @@ class Kernel(Generic[S]):
         return follow_up.stop
 
     async def _enforce_limits(self) -> None:
-        """Cut the turns under way when a limit of the run is crossed."""
+        """Cut the turns in progress when a limit of the run is crossed."""
         if not self._jobs.running_count or self._over_limit:
             return
         await self._jobs.cut_over_quota()

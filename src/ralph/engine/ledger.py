@@ -19,7 +19,7 @@ from ralph.core.entries import (
 from ralph.core.events import ChecksEnded, MergeEnded, RunEnded, SignalAccepted, TurnEnded, TurnStarted
 from ralph.core.limits import Limits, Quota, Spent
 from ralph.core.signals import Signal, SignalType
-from ralph.engine.follow_up import NEVER, PendingWork, unavailable_until
+from ralph.engine.follow_up import NEVER, PendingWork, find_unavailable_until
 from ralph.engine.signals import SignalLog
 
 _REMEMBERED_COSTS = 5
@@ -137,7 +137,7 @@ class Ledger:
     def _end_turn(self, entry: TurnEnded, at: float) -> None:
         self.spent = entry.spent
         work = self.work.get(entry.key)
-        until = unavailable_until(entry.result, work, at) if work else None
+        until = find_unavailable_until(entry.result, work, at) if work else None
         if work and until is not None:
             self.unavailable[work.agent] = until
         if work and entry.result.quota:
@@ -162,16 +162,16 @@ class Ledger:
         seen = self.costs.get(role)
         return sum(seen) / len(seen) if seen else 0.0
 
-    def iterations_under_way(self, excluding: str) -> int:
+    def count_iterations_in_progress(self, excluding: str) -> int:
         """Iterations that have begun and not been counted yet, except one."""
         return sum(work.is_iteration for key, work in self.work.items() if key != excluding)
 
     @property
     def reserved(self) -> float:
-        """The money set aside for turns that are under way."""
+        """The money set aside for turns that are in progress."""
         return sum(work.open_turn.reserved for work in self.work.values() if work.open_turn)
 
-    def extended_limits(self, granted: Limits) -> Limits:
+    def extend_limits(self, granted: Limits) -> Limits:
         """The limits for a resume: the allowance that the run ended on is granted once more."""
         if self.ended is None or not self.ended.outcome.value.startswith("limit-"):
             return self.limits

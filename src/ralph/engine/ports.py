@@ -31,7 +31,7 @@ class Workflow(Protocol[S]):
         """The state that the documents describe; the initial state if there are none."""
 
     def decide(self, state: S, now: float) -> Decision:
-        """What should be under way in this state."""
+        """What should be in progress in this state."""
 
     def accept(self, state: S, event: Event, now: float) -> Transition[S]:
         """What follows from an event."""
@@ -105,13 +105,13 @@ class UserRefsPort(Protocol):
     def head(self) -> str:
         """The commit that HEAD was at, at the last look; empty if there was none."""
 
-    def look_at_branches(self) -> None:
+    def record_branch_tips(self) -> None:
         """Note where the branches stand before a turn."""
 
     def record(self) -> Mapping[str, str]:
         """Record where they stand, and keep what they name from being removed."""
 
-    def look(self) -> HistoryChange:
+    def find_ref_changes(self) -> HistoryChange:
         """What became of them since before the run; new commits since the last look."""
 
 

@@ -34,7 +34,7 @@ _ACTIONS = {
 }
 _MESSAGES_ONLY = (SignalType.STEER, SignalType.INFO)
 """Types that do nothing but deliver a message. They are archived with the roles that received it."""
-_LONGEST_ID = 150
+_MAX_ID_BYTES = 150
 
 
 class SignalDelivery:
@@ -62,7 +62,7 @@ class SignalDelivery:
             found = replace(one, target=choose_target(one.target, self._ledger.signals.roles))
             if (found.name, found.stamp) in self._ledger.signals.ids:
                 self._archive(found)
-            elif reason := self._reason_to_refuse(found, stage):
+            elif reason := self._find_reason_to_refuse(found, stage):
                 self._journal(SignalRefused(found.name, reason, found.stamp))
                 self._move_refused(found, reason)
             elif not self._must_wait(found, stage):
@@ -125,7 +125,7 @@ class SignalDelivery:
         else:
             self._ports.mailbox.archive(signal, reason)
 
-    def _reason_to_refuse(self, signal: Signal, stage: Callable[[], Stage]) -> str:
+    def _find_reason_to_refuse(self, signal: Signal, stage: Callable[[], Stage]) -> str:
         """Why no turn will ever take a signal; empty if one may."""
         if self._is_for_unknown_role(signal):
             roles = self._ledger.signals.roles
@@ -154,7 +154,7 @@ class SignalDelivery:
 
     def _with_own_id(self, signal: Signal) -> Signal:
         """The signal with a unique id that is short enough for the name of a file."""
-        if signal.id not in self._ledger.signals.accepted and len(signal.name.encode()) <= _LONGEST_ID:
+        if signal.id not in self._ledger.signals.accepted and len(signal.name.encode()) <= _MAX_ID_BYTES:
             return signal
         return replace(signal, assigned_id=f"{signal.stamp}-{signal.name.encode()[-100:].decode(errors='ignore')}")
 
@@ -191,7 +191,7 @@ class SignalDelivery:
             accepted = log.accepted.get(log.ids.get((signal.name, signal.stamp), ""))
             if accepted is None:
                 continue
-            missing: tuple[str, ...] | None = log.missing_roles(accepted)
+            missing: tuple[str, ...] | None = log.find_missing_roles(accepted)
             if accepted.receipts_by_role:
                 action = f"received by {accepted.describe_receipts()}"
             else:

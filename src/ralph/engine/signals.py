@@ -87,10 +87,10 @@ class SignalLog:
         """Take one record into account."""
         match record.entry:
             case SignalAccepted(signal=signal):
-                taken = self.accepted[signal.id] = AcceptedSignal(signal, record.at)
+                accepted = self.accepted[signal.id] = AcceptedSignal(signal, record.at)
                 self.ids[signal.name, signal.stamp] = signal.id
                 if signal.is_message:
-                    self._open[signal.id] = taken
+                    self._open[signal.id] = accepted
             case SignalRefused(name=name, reason=reason, stamp=stamp):
                 self.ids[name, stamp] = ""
                 self.refused.append(RefusedSignal(name, reason, record.at))
@@ -100,7 +100,7 @@ class SignalLog:
                 self._add_receipts((one,), role, turn, means, record.at)
             case TurnEnded() as ended:
                 self._add_receipts(ended.result.received, ended.role, ended.turn, "turn", record.at)
-                self._respond(ended)
+                self._record_response(ended)
             case _:
                 pass
 
@@ -112,7 +112,7 @@ class SignalLog:
             if one in self.accepted:
                 self.accepted[one].receipts.append(Receipt(role, turn, means, at))
 
-    def _respond(self, ended: TurnEnded) -> None:
+    def _record_response(self, ended: TurnEnded) -> None:
         """Note what a turn made of the messages that steered it."""
         steering = (ended.result.answer or {}).get("steering")
         if not isinstance(steering, dict):
@@ -143,9 +143,9 @@ class SignalLog:
 
     def is_delivered(self, one: AcceptedSignal) -> bool:
         """Whether a message has reached every role that must get it; without such roles, whether any turn has it."""
-        return bool(one.receipts_by_role) and not self.missing_roles(one)
+        return bool(one.receipts_by_role) and not self.find_missing_roles(one)
 
-    def missing_roles(self, one: AcceptedSignal) -> tuple[str, ...]:
+    def find_missing_roles(self, one: AcceptedSignal) -> tuple[str, ...]:
         """The roles that must get a message and have not. A message that any role may take names none."""
         if one.signal.target:
             return () if one.receipts_by_role else (one.signal.target,)
@@ -161,7 +161,7 @@ class SignalLog:
             one.id for one in signals if one.is_message and one.id not in known and one.is_for(role, is_actor=is_actor)
         )
 
-    def messages_for(
+    def select_messages(
         self, role: str, *, is_actor: bool, new: Iterable[str], iteration: int | None, reminds: bool
     ) -> Messages:
         """The messages for a turn of a role: the new ones, by their ids, and all earlier ones that are in force.
@@ -184,5 +184,5 @@ class SignalLog:
                 in_force.append(DatedSignal(signal, one.at))
             elif signal.type is SignalType.INFO and one.receipts:
                 facts.append(DatedSignal(signal, one.at))
-        told = [DatedSignal(self.accepted[id].signal, self.accepted[id].at) for id in ids]
-        return Messages(new=told, in_force=in_force, facts=facts[-MAX_FACTS:] if reminds else ())
+        new_messages = [DatedSignal(self.accepted[id].signal, self.accepted[id].at) for id in ids]
+        return Messages(new=new_messages, in_force=in_force, facts=facts[-MAX_FACTS:] if reminds else ())

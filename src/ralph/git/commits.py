@@ -234,7 +234,7 @@ def _reason_not_to_commit(repository: Repository, began_on: str | None) -> str:
 
 
 def find_unfinished(repository: Repository) -> str:
-    """The merge, rebase or the like that is under way in the work tree; empty if there is none."""
+    """The merge, rebase or the like that is in progress in the work tree; empty if there is none."""
     for name, what in _UNFINISHED.items():
         if (repository.git_dir / name).exists():
             return what

@@ -17,7 +17,7 @@ from ralph.core.text import count
 from ralph.git.command import RALPH_IDENTITY, Git, Repository, printable
 from ralph.git.submodules import read_positions
 
-MOST = 5000
+MAX_RECORDED_REFS = 5000
 """How many refs are recorded at most."""
 HEADS, TAGS, REMOTES = "refs/heads/", "refs/tags/", "refs/remotes/"
 OURS = f"{HEADS}ralph/"
@@ -45,14 +45,14 @@ def record_refs(repository: Repository) -> dict[str, str]:
         return {}
     now = Refs.read(repository, namespaces=("refs",))
     names = [name for name in now.tips if not name.startswith(OURS) or name == now.head]
-    names.sort(key=lambda name: (name != now.head, _importance(name)))
+    names.sort(key=lambda name: (name != now.head, _rank_ref(name)))
     stash = {f"stash@{{{number}}}": entry.sha for number, entry in enumerate(now.stash)}
     symbolic = {name: target for name, target in now.symbolic.items() if not name.startswith(OURS)}
     found = {"HEAD": now.head} | stash | {name: now.tips[name] for name in names} | symbolic
-    return dict(itertools.islice(found.items(), MOST))
+    return dict(itertools.islice(found.items(), MAX_RECORDED_REFS))
 
 
-def _importance(name: str) -> int:
+def _rank_ref(name: str) -> int:
     """What is recorded first if there are more refs than fit: branches, then tags, then the others."""
     for position, kind in enumerate((*_USUAL, NOTES)):
         if name.startswith(kind):
@@ -84,7 +84,7 @@ def find_losses(repository: Repository, before: Mapping[str, str]) -> list[Findi
     """What has changed since a record was made."""
     if repository.private or not before:
         return []
-    return _compare(Refs.read(repository, namespaces=_namespaces(before)), before)
+    return _compare(Refs.read(repository, namespaces=_list_namespaces(before)), before)
 
 
 def _compare(now: "Refs", before: Mapping[str, str]) -> list[Finding]:
@@ -101,7 +101,7 @@ def _compare(now: "Refs", before: Mapping[str, str]) -> list[Finding]:
     ]
 
 
-def _namespaces(before: Mapping[str, str]) -> tuple[str, ...]:
+def _list_namespaces(before: Mapping[str, str]) -> tuple[str, ...]:
     """The parts of `refs/` to list: the usual ones, and those in which the record has something.
 
     Not all of `refs/`: a mirror of a code review server has hundreds of thousands of refs.
@@ -110,7 +110,7 @@ def _namespaces(before: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(kind.rstrip("/") for kind in _USUAL), *recorded]))
 
 
-def new_commits(now: "Refs", before: Mapping[str, str]) -> tuple[str, ...]:
+def count_new_commits(now: "Refs", before: Mapping[str, str]) -> tuple[str, ...]:
     """How many commits were made on which branches since these tips, without those of Ralph.
 
     A branch that is checked out in another worktree is left out: the user may work there.
@@ -129,7 +129,7 @@ def new_commits(now: "Refs", before: Mapping[str, str]) -> tuple[str, ...]:
             known += [now.tips[now.head]] if now.head in now.tips else []
         number = int(now.git.run("rev-list", "--count", *others, tip, *(["--not", *known] if known else [])).text)
         if number:
-            found.append(f"the agent made {count(number, 'commit')} on {_short(name)}")
+            found.append(f"the agent made {count(number, 'commit')} on {_shorten_ref(name)}")
     return tuple(found)
 
 
@@ -164,7 +164,7 @@ class UserRefs:
         self._pins = pin_objects(self._repository, self._run, self.before)
         return self.before
 
-    def look_at_branches(self) -> None:
+    def record_branch_tips(self) -> None:
         """Note where the branches stand before a turn: commits that were made until now are not the agent's."""
         self._note_tips(Refs.read(self._repository, namespaces=(HEADS.rstrip("/"),)))
         self._positions = read_positions(self._repository.top, self._submodules)
@@ -174,13 +174,13 @@ class UserRefs:
         if not self.head and not now.head.startswith("refs/"):
             self.head = now.head
 
-    def look(self) -> HistoryChange:
+    def find_ref_changes(self) -> HistoryChange:
         """What is not as it was before the run, and the commits that others made since the last look."""
-        namespaces = (*_namespaces(self.before or {}), f"{PINS}{self._run}")
+        namespaces = (*_list_namespaces(self.before or {}), f"{PINS}{self._run}")
         now = Refs.read(self._repository, namespaces=namespaces)
         self._pin_again(now)
         findings = _compare(now, self.before or {})
-        commits = new_commits(now, self._tips) if self._tips is not None else ()
+        commits = count_new_commits(now, self._tips) if self._tips is not None else ()
         self._note_tips(now)
         commits += self._look_into_submodules()
         sentences = tuple(finding.sentence for finding in findings)
@@ -221,7 +221,7 @@ def pin_objects(repository: Repository, run: str, refs: Mapping[str, str]) -> Co
         # A repository that cannot be written loses nothing, and a run without snapshots needs nothing else of it.
         return ()
     git = repository.git.with_options("core.logAllRefUpdates=false", **RALPH_IDENTITY)
-    kinds = _kinds_of(git, shas)
+    kinds = _find_kinds(git, shas)
     commits = [sha for sha, kind in kinds.items() if kind == "commit"]
     wanted = {f"{PINS}{run}/{kind}-{sha}": sha for sha, kind in kinds.items() if kind != "missing"}
     if len(commits) > _MAX_PINNED_ALONE:
@@ -241,7 +241,7 @@ def unpin_objects(git: Git, run: str) -> None:
         git.run("update-ref", "--stdin", stdin=pins)
 
 
-def _kinds_of(git: Git, shas: Iterable[str]) -> dict[str, str]:
+def _find_kinds(git: Git, shas: Iterable[str]) -> dict[str, str]:
     """The types of objects by their ids; `missing` if there is no such object."""
     listed = git.run("cat-file", "--batch-check", stdin="".join(f"{sha}\n" for sha in shas).encode()).text
     words = [line.split() for line in listed.split("\n") if line]
@@ -342,46 +342,56 @@ def _compare_head(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
         return
     if was.startswith("refs/"):
         back = f"`git switch {_quote(was)}` switches back"
-        yield _finding("HEAD", f"HEAD is {_where(now.head)} and was {_where(was)} before the run; {back}", warn=True)
+        yield _make_finding(
+            "HEAD",
+            f"HEAD is {_describe_head(now.head)} and was {_describe_head(was)} before the run; {back}",
+            warn=True,
+        )
     elif on_branch:
         back = f"`git switch --detach {was}` switches back"
-        yield _finding("HEAD", f"HEAD is {_where(now.head)} and was {_where(was)} before the run; {back}", warn=True)
+        yield _make_finding(
+            "HEAD",
+            f"HEAD is {_describe_head(now.head)} and was {_describe_head(was)} before the run; {back}",
+            warn=True,
+        )
     elif not contains(now.git, now.head, was):
-        back = _way_back(now, was, f"git reset --soft {was}", ", and changes no file")
-        yield _finding("HEAD", f"HEAD was reset or rewritten: {was[:12]} is no longer in it; {back}")
+        back = _describe_way_back(now, was, f"git reset --soft {was}", ", and changes no file")
+        yield _make_finding("HEAD", f"HEAD was reset or rewritten: {was[:12]} is no longer in it; {back}")
 
 
 def _compare_branches(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
-    for name, was in _recorded_objects(before, HEADS):
-        short, tip, elsewhere = _short(name), now.tips.get(name), now.elsewhere.get(name)
+    for name, was in _list_recorded_objects(before, HEADS):
+        short, tip, elsewhere = _shorten_ref(name), now.tips.get(name), now.elsewhere.get(name)
         if name in now.symbolic:
             yield _symbolic_ref_finding(now, "branch", name, was)
         elif tip is None:
             move = " && ".join([*_make_room(now, name), f"git branch {_quote(name)} {was}"])
-            yield _finding(short, f"the branch {short} was deleted; {_way_back(now, was, move)}")
+            yield _make_finding(short, f"the branch {short} was deleted; {_describe_way_back(now, was, move)}")
         elif not contains(now.git, tip, was):
             what = f"the branch {short} was reset or rewritten: {was[:12]} is no longer in it"
             move = f"git reset --soft {was}" if name == now.head else f"git update-ref {shlex.quote(name)} {was}"
             if elsewhere:
                 what += f" (perhaps by you: it is checked out in {elsewhere})"
                 move = f"git -C {shlex.quote(elsewhere)} reset --soft {was}"
-            back = _way_back(now, was, move, ", and changes no file")
-            yield _finding(short, f"{what}; {back}", warn=elsewhere is not None)
+            back = _describe_way_back(now, was, move, ", and changes no file")
+            yield _make_finding(short, f"{what}; {back}", warn=elsewhere is not None)
 
 
 def _compare_tags(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
-    for name, was in _recorded_objects(before, TAGS):
+    for name, was in _list_recorded_objects(before, TAGS):
         if name in now.symbolic:
             yield _symbolic_ref_finding(now, "tag", name, was)
         elif now.tips.get(name) != was:
             what = "moved" if name in now.tips else "deleted"
             move = " && ".join([*_make_room(now, name), f"git update-ref {shlex.quote(name)} {was}"])
-            yield _finding(_short(name), f"the tag {_short(name)} was {what}; {_way_back(now, was, move)}")
+            yield _make_finding(
+                _shorten_ref(name), f"the tag {_shorten_ref(name)} was {what}; {_describe_way_back(now, was, move)}"
+            )
 
 
 def _compare_other_refs(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
     """Notes, and refs that other tools or the user made. What a tool made it may also rewrite: that is a warning only."""
-    for name, was in _recorded_objects(before, "refs/"):
+    for name, was in _list_recorded_objects(before, "refs/"):
         if name.startswith(_USUAL) or name.startswith(_OF_TOOLS):
             continue
         warn = not name.startswith(NOTES)
@@ -390,18 +400,19 @@ def _compare_other_refs(now: Refs, before: Mapping[str, str]) -> Iterator[Findin
             yield _symbolic_ref_finding(now, "ref", name, was)
         elif tip is None:
             move = " && ".join([*_make_room(now, name), f"git update-ref {shlex.quote(name)} {was}"])
-            yield _finding(name, f"the ref {name} was deleted; {_way_back(now, was, move)}", warn=warn)
+            yield _make_finding(name, f"the ref {name} was deleted; {_describe_way_back(now, was, move)}", warn=warn)
         elif not contains(now.git, tip, was):
             what = f"the ref {name} was reset or rewritten: {was[:12]} is no longer in it"
-            back = _way_back(now, was, f"git update-ref {shlex.quote(name)} {was}")
-            yield _finding(name, f"{what}; {back}", warn=warn)
+            back = _describe_way_back(now, was, f"git update-ref {shlex.quote(name)} {was}")
+            yield _make_finding(name, f"{what}; {back}", warn=warn)
 
 
 def _symbolic_ref_finding(now: Refs, kind: str, name: str, was: str) -> Finding:
     # A plain `update-ref` would move the ref that the symbolic one stands for.
-    what = f"the {kind} {_short(name)} was replaced by a symbolic ref to {now.symbolic[name]}"
-    return _finding(
-        _short(name), f"{what}; {_way_back(now, was, f'git update-ref --no-deref {shlex.quote(name)} {was}')}"
+    what = f"the {kind} {_shorten_ref(name)} was replaced by a symbolic ref to {now.symbolic[name]}"
+    return _make_finding(
+        _shorten_ref(name),
+        f"{what}; {_describe_way_back(now, was, f'git update-ref --no-deref {shlex.quote(name)} {was}')}",
     )
 
 
@@ -415,7 +426,9 @@ def _compare_symbolic_refs(now: Refs, before: Mapping[str, str]) -> Iterator[Fin
         elif name in now.tips:
             what = "was replaced by a ref of its own"
         move = " && ".join([*_make_room(now, name), f"git symbolic-ref {shlex.quote(name)} {shlex.quote(target)}"])
-        yield _finding(_short(name), f"{_short(name)} stood for {target} and {what}; `{move}` restores it")
+        yield _make_finding(
+            _shorten_ref(name), f"{_shorten_ref(name)} stood for {target} and {what}; `{move}` restores it"
+        )
 
 
 def _make_room(now: Refs, name: str) -> list[str]:
@@ -436,7 +449,7 @@ def _make_room(now: Refs, name: str) -> list[str]:
     return commands
 
 
-def _way_back(now: Refs, sha: str, command: str, and_what: str = "") -> str:
+def _describe_way_back(now: Refs, sha: str, command: str, and_what: str = "") -> str:
     """The command that restores an object, or that nothing can."""
     if now.can_restore(sha):
         return f"`{command}` restores it{and_what}"
@@ -451,10 +464,10 @@ def _compare_stash(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
         name = f"stash@{{{number}}}"
         if tree := now.elsewhere.get(entry.branch):
             what = f"work was stashed, perhaps by you in {tree}"
-            yield _finding(name, f"{what} ({entry.subject}); `git stash pop {name}` there restores it", warn=True)
+            yield _make_finding(name, f"{what} ({entry.subject}); `git stash pop {name}` there restores it", warn=True)
         else:
             back = f"`git stash pop {name}` restores it" if number else "`git stash pop` restores it"
-            yield _finding(name, f"the agent stashed work ({entry.subject}); {back}")
+            yield _make_finding(name, f"the agent stashed work ({entry.subject}); {back}")
     if known and not now.has_stash_list:
         yield _stash_list_finding(now, known)
         return
@@ -462,8 +475,8 @@ def _compare_stash(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
     # The oldest entry comes first: if the user pastes the commands in order, the stack is as it was.
     for name, sha in reversed(known.items()):
         if sha not in left:
-            back = _way_back(now, sha, _store_command(sha))
-            yield _finding(name, f"the stash entry {sha[:12]} from before the run was dropped; {back}")
+            back = _describe_way_back(now, sha, _store_command(sha))
+            yield _make_finding(name, f"the stash entry {sha[:12]} from before the run was dropped; {back}")
 
 
 def _stash_list_finding(now: Refs, known: Mapping[str, str]) -> Finding:
@@ -476,7 +489,7 @@ def _stash_list_finding(now: Refs, known: Mapping[str, str]) -> Finding:
     sentence = f"{what}; `{' && '.join(commands)}` lists the entries again"
     if lost:
         sentence += f"; git has removed {', '.join(sha[:12] for sha in lost)} from the repository"
-    return _finding("stash@{0}", sentence, warn=not lost)
+    return _make_finding("stash@{0}", sentence, warn=not lost)
 
 
 def _store_command(sha: str) -> str:
@@ -484,11 +497,13 @@ def _store_command(sha: str) -> str:
 
 
 def _find_pushes(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
-    complete = len(before) < MOST
+    complete = len(before) < MAX_RECORDED_REFS
     moved = [name for name, tip in now.tips.items() if name.startswith(REMOTES) and tip != before.get(name)]
     moved = [name for name in moved if complete or name in before][:_MAX_PUSHED]
     for name in _find_pushed(now.git, moved, before):
-        yield _finding(_short(name), f"{_short(name)} was pushed to during the run; that cannot be undone", warn=True)
+        yield _make_finding(
+            _shorten_ref(name), f"{_shorten_ref(name)} was pushed to during the run; that cannot be undone", warn=True
+        )
 
 
 def _find_pushed(git: Git, names: list[str], before: Mapping[str, str]) -> list[str]:
@@ -508,25 +523,25 @@ def _find_pushed(git: Git, names: list[str], before: Mapping[str, str]) -> list[
     return pushed
 
 
-def _recorded_objects(before: Mapping[str, str], kind: str) -> Iterable[tuple[str, str]]:
+def _list_recorded_objects(before: Mapping[str, str], kind: str) -> Iterable[tuple[str, str]]:
     """What a record has of one kind, without symbolic refs."""
     return [(name, sha) for name, sha in before.items() if name.startswith(kind) and not sha.startswith("refs/")]
 
 
-def _short(name: str) -> str:
+def _shorten_ref(name: str) -> str:
     """A branch or a tag as the user calls it; the full name of any other ref."""
     return name.split("/", 2)[2] if name.startswith(_USUAL) else name
 
 
 def _quote(name: str) -> str:
-    return shlex.quote(_short(name))
+    return shlex.quote(_shorten_ref(name))
 
 
-def _where(head: str) -> str:
-    return f"on {_short(head)}" if head.startswith("refs/") else f"detached at {head[:12]}"
+def _describe_head(head: str) -> str:
+    return f"on {_shorten_ref(head)}" if head.startswith("refs/") else f"detached at {head[:12]}"
 
 
-def _finding(path: str, sentence: str, *, warn: bool = False) -> Finding:
+def _make_finding(path: str, sentence: str, *, warn: bool = False) -> Finding:
     return Finding(
         rule=Rule.HISTORY_REWRITTEN,
         path=path,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ralph.core.errors import RalphError
 from ralph.git.command import RALPH_IDENTITY, Git, disk
-from ralph.git.private_repository import PrivateRepository, branches_of, is_object_id, read_head, read_refs
+from ralph.git.private_repository import PrivateRepository, is_object_id, read_head, read_refs, select_branches
 
 _OBJECT_DIRECTORY = re.compile(r"[0-9a-f]{2}")
 _OBJECT_NAME = re.compile(r"[0-9a-f]{38}|[0-9a-f]{62}")
@@ -69,14 +69,14 @@ def import_commits(private: PrivateRepository, label: str) -> list[str]:
 def _compare(private: PrivateRepository, before: dict[str, object]) -> Difference:
     old_refs, now = before.get("refs"), read_refs(private.directory)
     known: dict[str, str] = old_refs if isinstance(old_refs, dict) else {}
-    changed = {name: sha for name, sha in branches_of(now).items() if known.get(name) != sha}
+    changed = {name: sha for name, sha in select_branches(now).items() if known.get(name) != sha}
     head, old_head = read_head(private.git_dir), str(before.get("head", "")).strip().removeprefix("ref: ")
     stash = now.get("refs/stash", "")
     return Difference(
         head=head if head != old_head else "",
         refs={name: sha for name, sha in changed.items() if _REF_NAME.fullmatch(name) and ".." not in name},
         stash=stash if stash != known.get("refs/stash", "") else "",
-        index=private.index_changed(before.get("index")),
+        index=private.has_index_changed(before.get("index")),
     )
 
 

@@ -62,14 +62,14 @@ class UnresolvedMerge:
     conflicts: tuple[str, ...] = ()
 
 
-def branch_tip(git: Git, branch: str) -> str:
+def read_branch_tip(git: Git, branch: str) -> str:
     """Where a branch stands."""
     return git.run("rev-parse", "--verify", f"{HEADS}{branch}^{{commit}}").text
 
 
 def read_position(git: Git, branch: str) -> str:
     """The commit of the last merge of a run. It is the tip of its branch, unless an agent has moved the branch."""
-    return git.resolve_commit(position_ref(branch)) or branch_tip(git, branch)
+    return git.resolve_commit(position_ref(branch)) or read_branch_tip(git, branch)
 
 
 def repair_branch(git: Git, branch: str) -> str:
@@ -125,7 +125,7 @@ def try_merge(scratch: Worktree, onto: str, work: str, message: str, beside: Wor
 def merge_into_worktree(tree: Worktree, commit: str, leaving_out: Sequence[str]) -> UnresolvedMerge:
     """Merge a commit into a worktree whose work is saved. The result stays uncommitted, with its conflicts."""
     git = claim_worktree(tree).git.with_options(*_CONFIG)
-    own, conflicts = branch_tip(git, tree.branch), _merge(git, commit)
+    own, conflicts = read_branch_tip(git, tree.branch), _merge(git, commit)
     return UnresolvedMerge(commit, own, write_tree(tree, leaving_out), conflicts)
 
 

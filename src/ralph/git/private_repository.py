@@ -98,7 +98,7 @@ class PrivateRepository:
             return None
         return found if isinstance(found, dict) else None
 
-    def index_changed(self, before: object) -> bool:
+    def has_index_changed(self, before: object) -> bool:
         """Whether the job changed its index."""
         return _describe(self.git_dir / "index") != before
 
@@ -327,6 +327,6 @@ def read_head(git_dir: Path) -> str:
     return text if is_object_id(text) else ""
 
 
-def branches_of(refs: Mapping[str, str]) -> dict[str, str]:
+def select_branches(refs: Mapping[str, str]) -> dict[str, str]:
     """The branches and tags among refs."""
     return {name: sha for name, sha in refs.items() if name.startswith(("refs/heads/", "refs/tags/"))}

@@ -117,10 +117,10 @@ class GitDirectory:
     def signatures(self) -> tuple[object, ...]:
         """A value that changes when the settings in it change."""
         files = (self.common / "config", self.path / "config.worktree", self.common / "config.worktree")
-        return tuple(_signature(file) for file in files)
+        return tuple(_compute_signature(file) for file in files)
 
 
-def _signature(path: Path) -> tuple[int, ...] | None:
+def _compute_signature(path: Path) -> tuple[int, ...] | None:
     """What changes with every change to a file. The time of the last change of its status cannot be set back."""
     try:
         status = os.lstat(path)
@@ -169,12 +169,12 @@ def list_overrides(git: PlainGit, *, reads_tree: bool) -> list[tuple[str, str]]:
     directory = locate_git_directory(git.cwd, git.env)
     if directory is None:
         return []
-    found = dict(_overrides_of(git, directory))
+    found = dict(_list_overrides(git, directory))
     if reads_tree:
         top = Path(git.env.get("GIT_WORK_TREE") or git.cwd)
         index = Path(git.env.get("GIT_INDEX_FILE") or directory.path / "index")
         for inner in _find_nested(git, top, directory, index, depth=0):
-            found.update(_overrides_of(git, inner))
+            found.update(_list_overrides(git, inner))
     return list(found.items())
 
 
@@ -182,7 +182,7 @@ _read: dict[Path, tuple[tuple[object, ...], tuple[GitSetting, ...]]] = {}
 """The settings by git directory, as long as its files stay the same. A cache: reading them costs a process."""
 
 
-def _overrides_of(git: PlainGit, directory: GitDirectory) -> Iterator[tuple[str, str]]:
+def _list_overrides(git: PlainGit, directory: GitDirectory) -> Iterator[tuple[str, str]]:
     settings = _read_settings(git, directory)
     own = [one for one in settings if one.scope in _OWN_SCOPES and _PROGRAM.fullmatch(one.key)]
     if not own:
@@ -197,10 +197,10 @@ def _overrides_of(git: PlainGit, directory: GitDirectory) -> Iterator[tuple[str,
             # An empty helper empties the list of helpers.
             yield "credential.helper", ""
         else:
-            yield key, outer[-1] if outer else _neutral_value(key)
+            yield key, outer[-1] if outer else _choose_neutral_value(key)
 
 
-def _neutral_value(key: str) -> str:
+def _choose_neutral_value(key: str) -> str:
     return next(value for pattern, value in _NEUTRAL.items() if re.fullmatch(pattern, key, re.I | re.S))
 
 
@@ -245,7 +245,7 @@ def _find_nested(
 
 
 def _list_gitlinks(git: PlainGit, top: Path, directory: GitDirectory, index: Path) -> tuple[str, ...]:
-    now = _signature(index)
+    now = _compute_signature(index)
     known = _gitlinks.get(index)
     if known is not None and known[0] == now:
         return known[1]
@@ -272,7 +272,7 @@ def find_programs(git: PlainGit) -> Programs:
     for one in _read_settings(git, directory, fresh=True):
         if one.scope in _OWN_SCOPES and not _HARMLESS.fullmatch(one.key):
             settings[one.key] = (*settings.get(one.key, ()), one.value)
-    files = {f"hooks/{path.name}": _digest(path) for path in _list_hooks(find_hooks(git))}
+    files = {f"hooks/{path.name}": _compute_digest(path) for path in _list_hooks(find_hooks(git))}
     for name in ("attributes", "exclude", "grafts"):
         data = _read_info(directory.common / "info" / name)
         if data:
@@ -291,7 +291,7 @@ def _list_hooks(directory: Path) -> Iterable[Path]:
     return sorted(path for path in directory.iterdir() if path.is_file() and path.suffix != ".sample")
 
 
-def _digest(path: Path) -> str:
+def _compute_digest(path: Path) -> str:
     try:
         # The mode counts: git skips hooks that are not executable.
         return hashlib.sha256(path.read_bytes() + bytes([path.stat().st_mode & 0o100])).hexdigest()

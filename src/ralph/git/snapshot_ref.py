@@ -78,7 +78,7 @@ class SnapshotRef:
         own = found.get(self.name)
         self._latest, self._levels, self._root = None, None, ""
         if own is not None and own.kind == "commit":
-            self._latest = LatestSnapshot(own.id, _tree_of(own.body))
+            self._latest = LatestSnapshot(own.id, _find_tree(own.body))
         elif own is not None and own.kind == "tree" and _is_commit(found.get(latest)) and _is_commit(found.get(first)):
             self._latest = _describe(found[latest].body, found[first].body, like=own.id)
             self._root = own.id
@@ -166,14 +166,14 @@ class SnapshotRef:
         self._git.run("unpack-objects", "-q", "--strict", stdin=_pack([*stored, top], like=like))
         self._git.run("update-ref", self.name, top.id)
         first = self._latest.first if self._latest and levels.count > len(commits) else commits[0].id
-        latest = LatestSnapshot(commits[-1].id, _tree_of(commits[-1].body), first)
+        latest = LatestSnapshot(commits[-1].id, _find_tree(commits[-1].body), first)
         self._latest, self._levels, self._root = latest, levels, top.id
 
 
 def _add(levels: _Levels, body: bytes, stored: list[StoredObject]) -> _Levels:
     """The trees with one more commit. Adds the objects that are new to `stored`."""
     number, place = divmod(levels.count, _WIDTH)
-    tree = _tree_of(body)
+    tree = _find_tree(body)
     text = _store("blob", body, like=tree)
     group = dict(levels.group) if place else {}
     group |= {f"{place:02}.commit": (_FILE, text.id), f"{place:02}.tree": (_DIRECTORY, tree)}
@@ -192,7 +192,7 @@ def _is_commit(text: StoredObject | None) -> bool:
 
 def _describe(latest: bytes, first: bytes, *, like: str) -> LatestSnapshot:
     commit = _identify("commit", latest, like=like)
-    return LatestSnapshot(commit, _tree_of(latest), _identify("commit", first, like=like))
+    return LatestSnapshot(commit, _find_tree(latest), _identify("commit", first, like=like))
 
 
 def read_objects(git: Git, names: Iterable[str]) -> dict[str, StoredObject]:
@@ -226,16 +226,16 @@ def _format_commit(tree: str, parent: str, message: str) -> bytes:
     return os.fsencode("\n".join(lines))
 
 
-def _tree_of(body: bytes) -> str:
+def _find_tree(body: bytes) -> str:
     return body[5 : body.index(b"\n")].decode()
 
 
-def _algorithm(like: str) -> str:
+def _find_algorithm(like: str) -> str:
     return "sha1" if len(like) == 40 else "sha256"
 
 
 def _identify(kind: str, body: bytes, *, like: str) -> str:
-    return hashlib.new(_algorithm(like), f"{kind} {len(body)}\0".encode() + body).hexdigest()
+    return hashlib.new(_find_algorithm(like), f"{kind} {len(body)}\0".encode() + body).hexdigest()
 
 
 def _store(kind: str, body: bytes, *, like: str) -> StoredObject:
@@ -276,4 +276,4 @@ def _pack(objects: Iterable[StoredObject], *, like: str) -> bytes:
             byte, size = size & 0x7F, size >> 7
         out.append(byte)
         out += zlib.compress(one.body)
-    return bytes(out) + hashlib.new(_algorithm(like), out).digest()
+    return bytes(out) + hashlib.new(_find_algorithm(like), out).digest()

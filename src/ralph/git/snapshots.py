@@ -220,7 +220,7 @@ class Snapshots:
         """The last snapshot of the run."""
         return self._latest
 
-    def latest_of(self, run: str) -> str:
+    def find_latest_of(self, run: str) -> str:
         """The last snapshot of another run in this repository; empty if there is none."""
         known = SnapshotRef(self._git, f"refs/ralph/{run}", self.repository.common / "objects").read()
         return known.commit if known else ""
@@ -239,7 +239,7 @@ class Snapshots:
             return []
         listed = self._git.run("rev-list", "--reverse", "--format=%x00%H%n%B", self._latest)
         chunks = listed.out.decode(errors="replace").split("\0")[1:]
-        return [_entry(number, chunk) for number, chunk in enumerate(chunks)]
+        return [_parse_entry(number, chunk) for number, chunk in enumerate(chunks)]
 
     def diff(self, old: str, new: str | None = None, *, stat: bool = False, color: bool = False) -> str:
         """What changed between two snapshots, or since one, as a patch or a summary of it."""
@@ -261,7 +261,7 @@ class Snapshots:
         """How much of each file changed between two snapshots; one that was moved counts under its new name."""
         counted = self._git.run("diff-tree", "-r", "-z", "-M", "--numstat", old, new)
         fields = iter(os.fsdecode(field) for field in counted.out.split(b"\0"))
-        return [_file_stat(field, fields) for field in fields if field]
+        return [_parse_file_stat(field, fields) for field in fields if field]
 
     def changed_files(self) -> list[FileStat]:
         """How much of each file the run has changed up to the last snapshot, without what checks write."""
@@ -587,7 +587,7 @@ def _is_ignored(top: Path, workspace: Path) -> bool:
     return top != workspace and Git(top).run("check-ignore", "-q", str(workspace), ok=(0, 1)).code == 0
 
 
-def _entry(number: int, chunk: str) -> SnapshotEntry:
+def _parse_entry(number: int, chunk: str) -> SnapshotEntry:
     sha, label, rest = chunk.split("\n", 2)
     noted = dict(_TRAILER.findall(rest))
     return SnapshotEntry(
@@ -600,7 +600,7 @@ def _entry(number: int, chunk: str) -> SnapshotEntry:
     )
 
 
-def _file_stat(field: str, fields: Iterator[str]) -> FileStat:
+def _parse_file_stat(field: str, fields: Iterator[str]) -> FileStat:
     """One file of `--numstat -z`. If it was moved, the path is empty and both names follow."""
     added, removed, path = field.split("\t", 2)
     if not path:

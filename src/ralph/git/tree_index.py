@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from ralph.core.errors import UsageError
 from ralph.git.command import Git, GitError, Repository, disk, printable
-from ralph.store.files import signature
+from ralph.store.files import stat_signature
 
 CACHES = (
     "__pycache__/**",
@@ -72,7 +72,7 @@ class PrivateIndex:
             return self._stage()
 
     def tree_aside(self, latest: str | None) -> str:
-        """The same on a copy, so that a run under way is not disturbed."""
+        """The same on a copy, so that a run in progress is not disturbed."""
         with disk(self._file), tempfile.TemporaryDirectory(dir=self._file.parent) as aside:
             for cache in self._caches():
                 if cache.exists():
@@ -118,9 +118,9 @@ class PrivateIndex:
         self.skipped = staged.skipped
         self.notices.update(dict.fromkeys(staged.notices))
         # Git leaves an index alone that has nothing new, which saves asking for its tree.
-        if self._known is None or self._known[0] != signature(self._file):
+        if self._known is None or self._known[0] != stat_signature(self._file):
             tree = self.git.run("write-tree").text
-            self._known = (signature(self._file), tree)
+            self._known = (stat_signature(self._file), tree)
         return self._known[1]
 
     def _seed(self, latest: str | None) -> None:

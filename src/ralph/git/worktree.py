@@ -75,7 +75,7 @@ def ensure_worktree(root: Path, run: str) -> Worktree:
     fresh = _make(repository, path, run_branch(run), "HEAD")
     dirty = _count_uncommitted(git) if fresh else 0
     notice = f"{count_are(dirty, 'uncommitted change')} not in the worktree: see `git status` in {repository.top}"
-    return _worktree(repository, root, path, run_branch(run), notices=(notice,) if dirty else ())
+    return _build_worktree(repository, root, path, run_branch(run), notices=(notice,) if dirty else ())
 
 
 def can_have_worktrees(root: Path) -> bool:
@@ -101,22 +101,22 @@ def create_for_task(root: Path, run: str, name: str, start: str) -> Worktree:
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} cannot name a workspace", todo="use letters, digits, - and _, then /1")
     repository = _require_repository(root)
-    tree = task_worktree(repository, root, run, name)
+    tree = locate_task_worktree(repository, root, run, name)
     _make(repository, tree.path, tree.branch, start)
     return tree
 
 
-def task_worktree(repository: Repository, root: Path, run: str, name: str) -> Worktree:
+def locate_task_worktree(repository: Repository, root: Path, run: str, name: str) -> Worktree:
     """The worktree of one attempt at a task, whether it exists or not."""
     path = root.resolve() / WORKTREES / f"{run}.{name.replace('/', '.')}"
-    return _worktree(repository, root, path, f"ralph/{run}/{name}")
+    return _build_worktree(repository, root, path, f"ralph/{run}/{name}")
 
 
 def create_scratch(root: Path, run: str, start: str) -> Worktree:
     """The scratch worktree for the merges of a run, with a detached HEAD."""
     repository, path = _require_repository(root), root.resolve() / WORKTREES / f"{run}.merge"
     _make(repository, path, "", start)
-    return _worktree(repository, root, path, "")
+    return _build_worktree(repository, root, path, "")
 
 
 def find_worktrees(root: Path) -> list[Worktree]:
@@ -130,11 +130,11 @@ def find_worktrees(root: Path) -> list[Worktree]:
         path = Path(lines.get("worktree", ""))
         if path.parent == root / WORKTREES:
             run, _, name = path.name.partition(".")
-            trees.append(_worktree(repository, root, path, _branch_in(run, name)))
+            trees.append(_build_worktree(repository, root, path, _name_branch(run, name)))
     return trees
 
 
-def _branch_in(run: str, name: str) -> str:
+def _name_branch(run: str, name: str) -> str:
     """The branch of the worktree of that name; empty for the scratch worktree."""
     if name == "merge":
         return ""
@@ -145,13 +145,13 @@ def give_submodules_to_user(root: Path, run: str, commit: str) -> None:
     """Copy the submodule commits that a commit of a run names from its worktrees into the user's submodules."""
     for tree in find_worktrees(root):
         if tree.run == run and tree.path.exists():
-            copy_submodule_commits(Git(tree.path), commit, Git(_top(tree)))
+            copy_submodule_commits(Git(tree.path), commit, Git(_find_top(tree)))
 
 
 def check_removable(tree: Worktree, *into: str, leaving_out: Sequence[str] = ()) -> Removal:
     """Whether a worktree can be removed without losing work: all of it must be in HEAD, or in other branches."""
     main = Git(tree.root)
-    tips = _branch_tips(main, tree)
+    tips = _list_branch_tips(main, tree)
     branch = list(tips)
     if tree.path.exists():
         try:
@@ -160,7 +160,7 @@ def check_removable(tree: Worktree, *into: str, leaving_out: Sequence[str] = ())
             return Removal(f"{tree.path} is no longer a worktree: look at its files, and delete it yourself")
         if tree.branch and (dirty := _count_uncommitted(git, leaving_out)):
             return Removal(f"{count(dirty, 'uncommitted change')} in {tree.path}")
-        if changed := changed_submodules(git, Git(_top(tree))):
+        if changed := find_changed_submodules(git, Git(_find_top(tree))):
             return Removal(f"work in the submodule {changed[0]} of {tree.path}")
         tips.append(git.resolve_commit())
     ahead = int(main.run("rev-list", "--count", *tips, "--not", "HEAD", *into).text) if tips and tree.branch else 0
@@ -180,7 +180,7 @@ def remove(tree: Worktree, *into: str, leaving_out: Sequence[str] = ()) -> Remov
     main, removal = Git(tree.root), check_removable(tree, *into, leaving_out=leaving_out)
     if not removal:
         return removal
-    branch = _branch_tips(main, tree)
+    branch = _list_branch_tips(main, tree)
     try:
         if tree.path.exists():
             claim_worktree(tree)
@@ -216,13 +216,13 @@ def delete_run_refs(root: Path, run: str) -> list[str]:
     return notices
 
 
-def _top(tree: Worktree) -> Path:
+def _find_top(tree: Worktree) -> Path:
     """The top of the main tree, of which this is a worktree."""
     inside = tree.workspace.relative_to(tree.path)
     return Path(str(tree.root).removesuffix(str(inside))) if inside.parts else tree.root
 
 
-def _branch_tips(main: Git, tree: Worktree) -> list[str]:
+def _list_branch_tips(main: Git, tree: Worktree) -> list[str]:
     """The tip of the branch of a worktree, if it has one."""
     return main.run("for-each-ref", "--format=%(objectname)", HEADS + tree.branch).text.split() if tree.branch else []
 
@@ -240,7 +240,9 @@ def _require_repository(root: Path) -> Repository:
     return repository
 
 
-def _worktree(repository: Repository, root: Path, path: Path, branch: str, notices: tuple[str, ...] = ()) -> Worktree:
+def _build_worktree(
+    repository: Repository, root: Path, path: Path, branch: str, notices: tuple[str, ...] = ()
+) -> Worktree:
     root = root.resolve()
     return Worktree(
         root=root, path=path, workspace=path / root.relative_to(repository.top), branch=branch, notices=notices
@@ -260,7 +262,7 @@ def _make(repository: Repository, path: Path, branch: str, start: str) -> bool:
         todo = f"`git worktree repair {path}` if the project was moved, else move that directory away"
         raise UsageError("another directory is at the path of the worktree", where=str(path), todo=todo)
     if lines:
-        if notes := _git_directory_of(repository.common, path):
+        if notes := _find_git_directory(repository.common, path):
             _repair_link(path, notes)
         return False
     if branch and not git.resolve_commit(HEADS + branch):
@@ -295,7 +297,7 @@ def _count_uncommitted(git: Git, leaving_out: Sequence[str] = ()) -> int:
 def open_worktree(tree: Worktree) -> Repository:
     """The repository of a worktree, from the main git directory. An agent may have changed the worktree's own `.git` file."""
     repository = find_repository(tree.root)
-    notes = _git_directory_of(repository.common, tree.path) if repository else None
+    notes = _find_git_directory(repository.common, tree.path) if repository else None
     if repository is None or notes is None or not tree.path.is_dir():
         raise UsageError("the worktree is gone", where=str(tree.path), todo="`git worktree list` shows those left")
     return Repository(tree.path, notes, repository.common)
@@ -312,10 +314,10 @@ def claim_worktree(tree: Worktree) -> Repository:
 
 def _is_known(tree: Worktree) -> bool:
     repository = find_repository(tree.root)
-    return repository is not None and _git_directory_of(repository.common, tree.path) is not None
+    return repository is not None and _find_git_directory(repository.common, tree.path) is not None
 
 
-def _git_directory_of(common: Path, path: Path) -> Path | None:
+def _find_git_directory(common: Path, path: Path) -> Path | None:
     """The git directory of a worktree: `.git/worktrees/NAME` of the main repository."""
     for file in (common / "worktrees").glob("*/gitdir"):
         try:
@@ -346,7 +348,7 @@ _LOCAL = "protocol.file.allow=always"
 def fill_submodules(other: Git, tree: Git) -> None:
     """Check out the submodules that are checked out in another tree, at the commits that this tree names."""
     for name, path in list_submodules(tree):
-        source = _submodule_repository(other.cwd / path)
+        source = _find_submodule_repository(other.cwd / path)
         if source is None:
             continue
         try:
@@ -366,7 +368,7 @@ def copy_submodule_commits(tree: Git, commit: str, other: Git) -> None:
     Nothing is checked out there. A ref keeps them from garbage collection.
     """
     for _, path in list_submodules(tree):
-        source, target = _submodule_repository(tree.cwd / path), _submodule_repository(other.cwd / path)
+        source, target = _find_submodule_repository(tree.cwd / path), _find_submodule_repository(other.cwd / path)
         wanted = tree.run("rev-parse", "-q", "--verify", f"{commit}:{path}", ok=(0, 1, 128)).text
         if not (source and target and wanted and _has(source, wanted)):
             continue
@@ -377,12 +379,12 @@ def copy_submodule_commits(tree: Git, commit: str, other: Git) -> None:
         copy_submodule_commits(Git(tree.cwd / path), wanted, theirs)
 
 
-def changed_submodules(tree: Git, other: Git) -> list[str]:
+def find_changed_submodules(tree: Git, other: Git) -> list[str]:
     """The submodules of a worktree with uncommitted files, or commits that another tree lacks."""
     changed = []
     for _, path in list_submodules(tree):
         own, theirs = tree.cwd / path, other.cwd / path
-        if (own / ".git").exists() and (_has_work(Git(own), theirs) or changed_submodules(Git(own), Git(theirs))):
+        if (own / ".git").exists() and (_has_work(Git(own), theirs) or find_changed_submodules(Git(own), Git(theirs))):
             changed.append(path)
     return changed
 
@@ -396,7 +398,7 @@ def list_submodules(tree: Git) -> list[tuple[str, str]]:
     return [(key.removeprefix("submodule.").removesuffix(".path"), path) for key, path in pairs]
 
 
-def _submodule_repository(path: Path) -> Path | None:
+def _find_submodule_repository(path: Path) -> Path | None:
     """The git directory of a submodule, if it is checked out at a path."""
     repository = find_repository(path) if (path / ".git").exists() else None
     return repository.git_dir if repository and repository.top == path.resolve() else None
@@ -426,7 +428,7 @@ def _has_work(git: Git, other: Path) -> bool:
     tips = git.run("for-each-ref", "--format=%(objectname)", "refs/heads").text.split()
     tips += git.resolve_commit().split()
     ours = [tip for tip in set(tips) if git.run("rev-list", "--max-count=1", tip, "--not", "--remotes", "--tags").out]
-    source = _submodule_repository(other)
+    source = _find_submodule_repository(other)
     return any(source is None or not _has(source, tip) for tip in ours)
 
 

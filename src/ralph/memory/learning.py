@@ -69,7 +69,7 @@ def learn_patterns(root: Path, loop: str) -> list[Pattern]:
     mine = reflections.of(loop, PER_LOOP)
     if not mine:
         return []
-    elsewhere = _find_failures_elsewhere(reflections, loop) if any(map(_failure_signature, mine)) else {}
+    elsewhere = _find_failures_elsewhere(reflections, loop) if any(map(_build_failure_signature, mine)) else {}
     found = [*_find_errors(mine, elsewhere), *_find_successes(mine), *_find_harms(mine)]
     with lock_memory(root):
         for kind in {pattern.kind for pattern in found}:
@@ -97,12 +97,12 @@ def _find_failures_elsewhere(reflections: Reflections, loop: str) -> Mapping[str
     seen: dict[str, list[str]] = defaultdict(list)
     for found in reflections.newest(SCANNED, PER_LOOP, exclude=loop):
         for one in found:
-            if failure := _failure_signature(one):
+            if failure := _build_failure_signature(one):
                 seen[failure].append(one.loop)
     return seen
 
 
-def _failure_signature(one: Reflection) -> str:
+def _build_failure_signature(one: Reflection) -> str:
     return "" if one.succeeded else make_signature(_describe_failure(one))
 
 
@@ -115,7 +115,7 @@ def _find_errors(mine: Sequence[Reflection], elsewhere: Mapping[str, list[str]])
     """Failures that repeated, with what fixed them if the loop succeeded."""
     times: dict[str, list[int]] = defaultdict(list)
     for position, one in enumerate(mine):
-        if failure := _failure_signature(one):
+        if failure := _build_failure_signature(one):
             times[failure].append(position)
     for failure, positions in times.items():
         if len(positions) > 1 or elsewhere.get(failure):
@@ -168,11 +168,11 @@ def _merge_patterns(
     known: Sequence[Pattern], found: Sequence[Pattern], loop: str, elsewhere: Mapping[str, list[str]]
 ) -> list[Pattern]:
     """The known patterns with the found ones: the same signature is the same pattern."""
-    patterns = {_identity(pattern): pattern for pattern in known}
+    patterns = {_identify_pattern(pattern): pattern for pattern in known}
     ids = (re.search(r"-([0-9]{1,9})$", pattern.id) for pattern in known)
     number = max((int(match[1]) for match in ids if match), default=0)
     for new in found:
-        old = patterns.get(_identity(new))
+        old = patterns.get(_identify_pattern(new))
         if old is None:
             number += 1
             earlier = elsewhere.get(new.signature, []) if new.kind == "error" else []
@@ -184,7 +184,7 @@ def _merge_patterns(
                 occurrences=len(earlier),
             )
         again = loop in old.source_loops
-        patterns[_identity(new)] = replace(
+        patterns[_identify_pattern(new)] = replace(
             new,
             id=old.id,
             advice=new.advice or old.advice,
@@ -195,7 +195,7 @@ def _merge_patterns(
     return sorted(patterns.values(), key=lambda pattern: pattern.last_seen, reverse=True)[:MAX_PATTERNS]
 
 
-def _identity(pattern: Pattern) -> tuple[str, str]:
+def _identify_pattern(pattern: Pattern) -> tuple[str, str]:
     return (pattern.task_type if pattern.kind == "success" else "", pattern.signature.casefold())
 
 

@@ -124,7 +124,7 @@ def _find_memories(
     loops = 0
     for found in Reflections(root).newest(MAX_FILES, PER_LOOP, is_relevant, exclude=exclude):
         loops += 1
-        memories += [_memory_from_reflection(one, found[-1]) for one in found]
+        memories += [_build_memory_from_reflection(one, found[-1]) for one in found]
         if len(memories) >= MAX_PARSED:
             break
     for kind in ADVICE:
@@ -135,11 +135,11 @@ def _find_memories(
         for one in patterns:
             loop = one.source_loops[-1] if one.source_loops else exclude
             if loop != exclude:
-                memories.append(_memory_from_pattern(one, loop))
+                memories.append(_build_memory_from_pattern(one, loop))
     return [one for one in memories if one.at >= oldest], loops
 
 
-def _memory_from_reflection(one: Reflection, last: Reflection) -> _Memory:
+def _build_memory_from_reflection(one: Reflection, last: Reflection) -> _Memory:
     failed = one.what_failed or " ".join(one.gaming)
     parts = [("tried: ", one.action), ("failed: ", failed), ("because ", one.why)]
     if one.succeeded:
@@ -162,7 +162,7 @@ def _memory_from_reflection(one: Reflection, last: Reflection) -> _Memory:
     )
 
 
-def _memory_from_pattern(one: Pattern, loop: str) -> _Memory:
+def _build_memory_from_pattern(one: Pattern, loop: str) -> _Memory:
     labels = {"error": ("what fixed it: ", ""), "success": ("what worked: ", ""), "anti": ("better: ", "do not: ")}
     label, warning = labels[one.kind]
     parts = ((warning, (one.text or one.signature) if warning else ""), ("because ", one.because), (label, one.advice))

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from ralph.core.errors import LockedError, StateError
-from ralph.core.ids import is_run_id, valid_run_id
+from ralph.core.ids import is_run_id, parse_run_id
 from ralph.documents.reflection import HOME, Reflection, load, parse
 from ralph.documents.yaml_codec import SIZE_LIMIT, dump
 from ralph.store import locks
-from ralph.store.files import read_limited, storage, sync_directory, to_bytes, write_atomic
+from ralph.store.files import read_limited, storage_errors, sync_directory, to_bytes, write_atomic
 
 FILE_LIMIT = 4 * 1024 * 1024
 LOCK_SECONDS = 60.0
@@ -39,7 +39,7 @@ class Reflections:
 
     def iterations(self, loop: str) -> list[int]:
         """The iterations of a loop that have a reflection, in order."""
-        names = self._names(self._loops / valid_run_id(loop))
+        names = self._names(self._loops / parse_run_id(loop))
         matches = (_NAME.fullmatch(name) for name in names)
         return sorted(int(match[1]) for match in matches if match)
 
@@ -118,7 +118,7 @@ def archive(root: Path, stamp: str) -> Path | None:
         present = [home / name for name in ("loops", "patterns") if (home / name).exists()]
         if not present:
             return None
-        with storage(target):
+        with storage_errors(target):
             target.mkdir(parents=True)
             for path in present:
                 os.rename(path, target / path.name)
@@ -155,13 +155,13 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def write_yaml(path: Path, data: Mapping[str, object]) -> None:
     """Replace a file in one step."""
-    with storage(path):
+    with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, to_bytes(dump(data)))
 
 
 def set_aside(path: Path) -> None:
     """Rename a file that cannot be read, so that another can be written."""
-    with storage(path):
+    with storage_errors(path):
         os.replace(path, path.with_name(f"{path.name}.broken"))
         sync_directory(path.parent)

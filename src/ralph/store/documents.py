@@ -20,8 +20,8 @@ from ralph.store.files import (
     open_regular,
     read_limited,
     remove,
-    signature,
-    storage,
+    stat_signature,
+    storage_errors,
     to_bytes,
     to_text,
     write_all,
@@ -135,7 +135,7 @@ class Documents:
     def _move_to_edited(self, path: str, target: Path) -> None:
         """Move what is at the path of a document, and not Ralph's, into the directory `edited` of the run."""
         aside = self.commit_path.parent / "edited" / f"{self.journal.seq:05d}-{os.urandom(2).hex()}-{target.name}"
-        with storage(aside):
+        with storage_errors(aside):
             aside.parent.mkdir(exist_ok=True)
             os.rename(target, aside)
 
@@ -147,10 +147,10 @@ class Documents:
 
     def _was_touched(self, path: str) -> bool:
         """Whether a document was written or replaced since the engine last saw it. Its content may be the same."""
-        return signature(self.root / path) != self.signatures.get(path)
+        return stat_signature(self.root / path) != self.signatures.get(path)
 
     def _remember(self, path: str) -> None:
-        seen = signature(self.root / path)
+        seen = stat_signature(self.root / path)
         if seen:
             self.signatures[path] = seen
         else:
@@ -173,7 +173,7 @@ class Documents:
             write_atomic(target, to_bytes(text), durable=False)
         for path, line in side_files.lines.items():
             target, data = self._prepare(path), to_bytes(line)
-            with storage(target):
+            with storage_errors(target):
                 descriptor = open_regular(target, os.O_RDWR | os.O_APPEND | os.O_CREAT)
                 try:
                     written = _count_written(descriptor, data) if again else 0
@@ -184,7 +184,7 @@ class Documents:
     def _prepare(self, path: str) -> Path:
         """The path of a side file, in a directory that exists."""
         target = self._resolve(path)
-        with storage(target):
+        with storage_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True)
         return target
 
@@ -240,7 +240,7 @@ class Documents:
     def _write(self, path: str, data: bytes) -> None:
         target = self._resolve(path)
         if not target.parent.exists():
-            with storage(target):
+            with storage_errors(target):
                 target.parent.mkdir(parents=True, exist_ok=True)
         if self._hash_on_disk(path) not in (_ABSENT, self.hashes.get(path, _ABSENT), digest(data)):
             self._move_to_edited(path, target)

@@ -25,7 +25,7 @@ def _syscall(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 
 
 @contextmanager
-def storage(path: Path) -> Iterator[None]:
+def storage_errors(path: Path) -> Iterator[None]:
     """Map errors of the file system to errors with advice: a disk that is full or read-only, or a missing permission."""
     try:
         yield
@@ -53,7 +53,7 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o644, durable: bool = 
     If it is not durable, the write is not synced: after a power cut, the file may be older or missing.
     """
     temporary = path.with_name(f".{os.urandom(6).hex()}.tmp")
-    with storage(path):
+    with storage_errors(path):
         descriptor = _syscall(os.open, temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
         try:
             try:
@@ -88,7 +88,7 @@ def sync_directory(path: Path) -> None:
 
 def remove(path: Path) -> None:
     """Remove a file, if it is there."""
-    with storage(path):
+    with storage_errors(path):
         try:
             _syscall(os.unlink, path)
         except FileNotFoundError:
@@ -154,7 +154,7 @@ def write_text(path: Path, text: str) -> None:
         raise UsageError(error.what, where=str(path), todo=_NAME_A_FILE) from error
 
 
-def signature(path: Path) -> tuple[int, int, int] | None:
+def stat_signature(path: Path) -> tuple[int, int, int] | None:
     """Inode, size and time, which change when a file is written or replaced; None if there is no file."""
     try:
         status = os.lstat(path)

@@ -20,12 +20,12 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
-from ralph.core.codec import dump, format_time, from_plain, json_object, parse_time, to_plain
+from ralph.core.codec import dump, format_time, from_plain, parse_json_object, parse_time, to_plain
 from ralph.core.entries import ENTRY_TYPES, NAMES, ChecksStarted, Entry, Notice, Record, SnapshotTaken
 from ralph.core.errors import StateError
 from ralph.core.events import TaskChanged
 from ralph.core.values import value
-from ralph.store.files import _syscall, open_regular, storage, write_all
+from ralph.store.files import _syscall, open_regular, storage_errors, write_all
 from ralph.store.user_state import Key, ensure_key, ensure_state_directory, find_key, state_directory
 
 LINE_LIMIT = 4 * 1024 * 1024
@@ -129,11 +129,11 @@ class Journal:
         A line that Ralph did not write is an error, and so are lines that are missing at the end.
         """
         journal = cls(path, Chain(path.parent.name, ensure_key()))
-        with storage(path):
+        with storage_errors(path):
             (ensure_state_directory() / "heads").mkdir(exist_ok=True, mode=0o700)
         head, code = Head.read(path), ""
         records, torn = [], b""
-        for line in _lines_from(path):
+        for line in _read_lines_from(path):
             if _is_torn(line):
                 torn = line
                 break
@@ -144,7 +144,7 @@ class Journal:
             doubt = CUT if head.seq > journal.seq else CHANGED
             raise journal._refusal(f"the run cannot be trusted: {doubt}")
         if torn:
-            with storage(path):
+            with storage_errors(path):
                 path.with_suffix(".torn").write_bytes(torn)
                 _syscall(os.truncate, path, journal.size)
         return journal, records
@@ -178,14 +178,14 @@ class Journal:
         """Write a line made by `encode`."""
         if len(line) > LINE_LIMIT:
             raise StateError(f"a journal line cannot be longer than {LINE_LIMIT} bytes", where=str(self.path))
-        with storage(self.path):
+        with storage_errors(self.path):
             descriptor = open_regular(self.path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
             try:
                 if os.fstat(descriptor).st_size != self.size:
                     raise StateError(
                         "something other than Ralph changed the journal during the run",
                         where=str(self.path),
-                        todo=adopt_advice(self.path.parent.name),
+                        todo=advise_to_adopt(self.path.parent.name),
                     )
                 try:
                     write_all(descriptor, line)
@@ -205,7 +205,11 @@ class Journal:
         """Verify and read the next line of the file."""
         text = line.decode(errors="surrogateescape")
         if len(line) > LINE_LIMIT or not self.chain.accepts(text):
-            what = f"{CHANGED}: this line does not follow from the one before" if self.seq else doubt_of_line(text)
+            what = (
+                f"{CHANGED}: this line does not follow from the one before"
+                if self.seq
+                else explain_untrusted_line(text)
+            )
             raise self._refusal(f"the run cannot be trusted: {what}")
         record = read_line(text, f"{self.path}, line {self.seq + 1}")
         if record.seq != self.seq + 1:
@@ -215,7 +219,7 @@ class Journal:
 
     def _refusal(self, what: str) -> StateError:
         where = f"{self.path}, line {self.seq + 1}"
-        return StateError(what, where=where, todo=adopt_advice(self.path.parent.name))
+        return StateError(what, where=where, todo=advise_to_adopt(self.path.parent.name))
 
     def _advance(self, line: bytes, text: str) -> None:
         self.seq += 1
@@ -227,7 +231,7 @@ class Journal:
 def read_records(path: Path) -> list[Record]:
     """Read and verify all records of a journal. Nothing is changed."""
     journal, records = Journal(path, Chain(path.parent.name, find_key() or NO_KEY)), []
-    for line in _lines_from(path):
+    for line in _read_lines_from(path):
         if _is_torn(line):
             break
         records.append(journal._take(line))
@@ -237,7 +241,7 @@ def read_records(path: Path) -> list[Record]:
 def read_claimed(path: Path) -> list[Record]:
     """Read all records of a journal without verifying them, for display only. Unreadable lines are skipped."""
     records = []
-    for line in _lines_from(path):
+    for line in _read_lines_from(path):
         try:
             records.append(read_line(line.decode(), str(path)))
         except (StateError, UnicodeDecodeError):
@@ -248,15 +252,15 @@ def read_claimed(path: Path) -> list[Record]:
 def find_doubt(path: Path) -> str:
     """Why Ralph may not have written the whole journal; empty if it has. Parses nothing."""
     trusted = _verify(path)
-    line = next(_lines_from(path, trusted.size), b"")
+    line = next(_read_lines_from(path, trusted.size), b"")
     if not _is_torn(line):
-        return CHANGED if trusted.size else doubt_of_line(line.decode(errors="replace"))
+        return CHANGED if trusted.size else explain_untrusted_line(line.decode(errors="replace"))
     if trusted.has_head:
         return ""
     return CHANGED if trusted.lines >= trusted.expected else CUT
 
 
-def untrusted_line(path: Path) -> str:
+def find_untrusted_line(path: Path) -> str:
     """The file and number of the first line that Ralph may not have written."""
     return f"{path}, line {_verify(path).lines + 1}"
 
@@ -265,7 +269,7 @@ def cut_claimed(path: Path, aside: Path) -> bool:
     """Move the lines that Ralph did not write to another file; False if not even the first line is Ralph's."""
     size = _verify(path).size
     if size:
-        with storage(path), os.fdopen(open_regular(path, os.O_RDWR), "r+b") as file:
+        with storage_errors(path), os.fdopen(open_regular(path, os.O_RDWR), "r+b") as file:
             file.seek(size)
             aside.write_bytes(file.read())
             file.truncate(size)
@@ -290,7 +294,7 @@ def _verify(path: Path) -> _Trusted:
     chain, head = Chain(path.parent.name, find_key() or NO_KEY), Head.read(path)
     size = lines = 0
     has_head = head is None
-    for line in _lines_from(path):
+    for line in _read_lines_from(path):
         text = line.decode(errors="surrogateescape")
         if not chain.accepts(text):
             break
@@ -314,7 +318,7 @@ def read_tail(path: Path) -> Tail:
     """The last lines of a journal, verified, at a cost that does not grow with the journal."""
     # The head is written after its line. If it were read after the lines, a live engine could have written both meanwhile.
     head = Head.read(path)
-    raw, is_whole = _last_whole_lines(path, _TAIL)
+    raw, is_whole = _read_last_whole_lines(path, _TAIL)
     texts = [line.decode(errors="surrogateescape") for line in raw]
     chain, ours = Chain(path.parent.name, find_key() or NO_KEY), []
     if not is_whole:
@@ -325,15 +329,15 @@ def read_tail(path: Path) -> Tail:
     for text in texts:
         ours.append(chain.accepts(text))
         chain.follow(text)
-        if found := json_object(text):
+        if found := parse_json_object(text):
             lines.append(found)
-            codes[_seq_of(found)] = chain.code
+            codes[_read_seq(found)] = chain.code
     if all(ours):
-        return Tail(tuple(lines), _doubt_by_head(head, codes))
-    return Tail(tuple(lines), CHANGED if any(ours) else doubt_of_line(texts[-1]))
+        return Tail(tuple(lines), _explain_wrong_head(head, codes))
+    return Tail(tuple(lines), CHANGED if any(ours) else explain_untrusted_line(texts[-1]))
 
 
-def _doubt_by_head(head: Head | None, codes: Mapping[int, str]) -> str:
+def _explain_wrong_head(head: Head | None, codes: Mapping[int, str]) -> str:
     """Why the last lines, by number and code, are not the last that Ralph wrote; empty if they are.
 
     A head that is before these lines cannot be compared, and need not be: lines are missing only if the head is after them.
@@ -345,7 +349,7 @@ def _doubt_by_head(head: Head | None, codes: Mapping[int, str]) -> str:
     return "" if codes.get(head.seq, head.code) == head.code else CHANGED
 
 
-def _seq_of(line: Mapping[str, Any]) -> int:
+def _read_seq(line: Mapping[str, Any]) -> int:
     seq = line.get("seq")
     return seq if isinstance(seq, int) else 0
 
@@ -358,11 +362,11 @@ def read_raw(path: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any]]
             if not line.endswith(b"\n"):
                 return
             offset += len(line)
-            if found := json_object(line):
+            if found := parse_json_object(line):
                 yield offset, found
 
 
-def last_of_type(path: Path, kind: str) -> dict[str, Any] | None:
+def find_last_of_type(path: Path, kind: str) -> dict[str, Any] | None:
     """The last line of one type, unverified. Searches bytes and parses one line, so that a long journal is cheap."""
     try:
         with (
@@ -371,28 +375,28 @@ def last_of_type(path: Path, kind: str) -> dict[str, Any] | None:
         ):
             at = data.rfind(f'"type": "{kind}"'.encode())
             end = data.find(b"\n", at)
-            return json_object(data[data.rfind(b"\n", 0, at) + 1 : end]) if 0 <= at < end else None
+            return parse_json_object(data[data.rfind(b"\n", 0, at) + 1 : end]) if 0 <= at < end else None
     except (OSError, ValueError, StateError):
         return None
 
 
-def last_lines(path: Path, size: int = _TAIL) -> list[dict[str, Any]]:
+def read_last_lines(path: Path, size: int = _TAIL) -> list[dict[str, Any]]:
     """The last lines of any JSON Lines file, unverified, at a cost that does not grow with the file."""
-    found = (json_object(line) for line in _last_whole_lines(path, size)[0])
+    found = (parse_json_object(line) for line in _read_last_whole_lines(path, size)[0])
     return [line for line in found if line]
 
 
-def adopt_advice(run: str) -> str:
+def advise_to_adopt(run: str) -> str:
     """What to type if Ralph may not have written a run."""
     return f"`ralph resume {run} --adopt` shows what it would start and asks; `ralph clean {run}` removes it"
 
 
-def doubt_of_line(line: str) -> str:
+def explain_untrusted_line(line: str) -> str:
     """Why a journal with this line in it is not Ralph's."""
     return UNSIGNED if _UNSIGNED_MARK in line[-60:] else FOREIGN
 
 
-def _lines_from(path: Path, offset: int = 0) -> Iterator[bytes]:
+def _read_lines_from(path: Path, offset: int = 0) -> Iterator[bytes]:
     """The lines of a file from an offset on; none if there is no file. The last one may be incomplete."""
     if not path.is_symlink() and not path.exists():
         return
@@ -406,7 +410,7 @@ def _is_torn(line: bytes) -> bool:
     return not line.endswith(b"\n") and len(line) <= LINE_LIMIT
 
 
-def _last_whole_lines(path: Path, size: int) -> tuple[list[bytes], bool]:
+def _read_last_whole_lines(path: Path, size: int) -> tuple[list[bytes], bool]:
     """The complete lines in the last `size` bytes of a file, or in more if a line is longer; and whether these are all."""
     try:
         with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:

@@ -6,12 +6,12 @@ The writer may be killed at any byte. A line without its line break is left alon
 import os
 from pathlib import Path
 
-from ralph.core.codec import json_object
+from ralph.core.codec import parse_json_object
 from ralph.core.entries import Record
 from ralph.core.errors import StateError
 from ralph.core.values import value
 from ralph.store.files import open_regular
-from ralph.store.journal import CHANGED, CUT, LINE_LIMIT, NO_KEY, Chain, Head, doubt_of_line, read_line
+from ralph.store.journal import CHANGED, CUT, LINE_LIMIT, NO_KEY, Chain, Head, explain_untrusted_line, read_line
 from ralph.store.user_state import find_key
 
 _SEQ = b'{"seq": '
@@ -56,14 +56,14 @@ class JournalReader:
             descriptor = open_regular(self._path, os.O_RDONLY)
         except FileNotFoundError:
             if self._position.offset:
-                raise _replaced_error(self._path) from None
+                raise _make_replaced_error(self._path) from None
             self.doubt = CUT if head else ""
             return []
         records: list[Record] = []
         is_at_end = False
         with os.fdopen(descriptor, "rb") as file:
             if not self._follows(file.fileno()):
-                raise _replaced_error(self._path)
+                raise _make_replaced_error(self._path)
             file.seek(self._position.offset)
             while not is_at_end and (most is None or len(records) < most):
                 line = file.readline(LINE_LIMIT + 1)
@@ -96,7 +96,7 @@ class JournalReader:
     def _take(self, line: bytes) -> list[Record]:
         text = line.decode(errors="surrogateescape")
         if not self.doubt and not self._chain.accepts(text):
-            self.doubt = CHANGED if self._position.seq else doubt_of_line(text)
+            self.doubt = CHANGED if self._position.seq else explain_untrusted_line(text)
         self._chain.follow(text)
         record = _read_record(text, str(self._path))
         seq = record.seq if record else self._position.seq
@@ -112,7 +112,7 @@ def _read_record(text: str, where: str) -> Record | None:
     return record if isinstance(record.seq, int) else None
 
 
-def _replaced_error(path: Path) -> StateError:
+def _make_replaced_error(path: Path) -> StateError:
     return StateError("the journal is not the one that was read before", where=str(path), todo="read it again")
 
 
@@ -135,18 +135,18 @@ def find_line(path: Path, seq: int) -> int:
                 file.readline()
             start = file.tell()
             line = file.readline()
-            if start >= high or not line.endswith(b"\n") or _seq_of(line) >= seq:
+            if start >= high or not line.endswith(b"\n") or _read_seq(line) >= seq:
                 high = middle
             else:
                 low = start + len(line)
         return low
 
 
-def _seq_of(line: bytes) -> int:
+def _read_seq(line: bytes) -> int:
     """The number of a line. Ralph writes it first, so that nothing else has to be parsed."""
     if line.startswith(_SEQ):
         digits = line[len(_SEQ) : len(_SEQ) + 20].partition(b",")[0]
         if digits.isdigit():
             return int(digits)
-    found = json_object(line).get("seq")
+    found = parse_json_object(line).get("seq")
     return found if isinstance(found, int) else 0

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ralph.core.codec import json_object
+from ralph.core.codec import parse_json_object
 from ralph.core.errors import StateError
-from ralph.store.files import open_regular, storage
+from ralph.store.files import open_regular, storage_errors
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Lock:
 
 def acquire(path: Path, holder: Mapping[str, object]) -> Lock | Mapping[str, object]:
     """The lock, or what its holder wrote into it."""
-    with storage(path):
+    with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = open_regular(path, os.O_CREAT | os.O_RDWR)
     if not _acquire(descriptor):
@@ -39,7 +39,7 @@ def acquire(path: Path, holder: Mapping[str, object]) -> Lock | Mapping[str, obj
         return other
     before = _read_holder(descriptor)
     try:
-        with storage(path):
+        with storage_errors(path):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps(holder).encode(), 0)
     except BaseException:
@@ -94,4 +94,4 @@ def read_holder(path: Path) -> Mapping[str, object]:
 
 
 def _read_holder(descriptor: int) -> Mapping[str, object]:
-    return json_object(os.pread(descriptor, 4096, 0))
+    return parse_json_object(os.pread(descriptor, 4096, 0))

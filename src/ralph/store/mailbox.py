@@ -14,9 +14,9 @@ from pathlib import Path
 from types import ModuleType
 
 from ralph.core.errors import StateError
-from ralph.core.signals import InvalidSignalFile, Signal, SignalType, named_time
+from ralph.core.signals import InvalidSignalFile, Signal, SignalType, parse_time_in_name
 from ralph.core.text import clean_text
-from ralph.store.files import read_limited, storage, to_bytes, write_atomic
+from ralph.store.files import read_limited, storage_errors, to_bytes, write_atomic
 
 _TICK = 100_000_000
 """Nanoseconds after which two changes of a directory have different times. The coarsest kernel tick is 10 ms; this is ten."""
@@ -43,9 +43,9 @@ class Mailbox:
         """Write a signal. Names are unique and sort by time."""
         stamp = datetime.now(UTC).strftime("%y%m%d-%H%M%SZ-%f")
         path = self.inputs / f"signal.{stamp}-{os.urandom(2).hex()}.yaml"
-        with storage(path):
+        with storage_errors(path):
             self.inputs.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, _signal_files().render_signal(signal).encode())
+        write_atomic(path, _import_signal_files().render_signal(signal).encode())
         return path
 
     def read_pending(self) -> Sequence[Signal | InvalidSignalFile]:
@@ -72,14 +72,14 @@ class Mailbox:
         """Move a handled signal to `processed/`, with its result and the roles that it did not reach."""
         source, target = self.inputs / signal.name, self._processed / signal.name
         try:
-            text = read_limited(source, _signal_files().SIZE_LIMIT).decode(errors="replace")
+            text = read_limited(source, _import_signal_files().SIZE_LIMIT).decode(errors="replace")
         except (FileNotFoundError, StateError):
             return
-        with storage(target):
+        with storage_errors(target):
             self._processed.mkdir(exist_ok=True)
         if os.path.lexists(target) and not _holds_signal(target, text):
             target = self._processed / f"{signal.stamp}-{signal.name[-200:]}"
-        handled = _signal_files().record_handling(text, action=action, at=datetime.now(UTC), missed=missed)
+        handled = _import_signal_files().record_handling(text, action=action, at=datetime.now(UTC), missed=missed)
         write_atomic(target, handled.encode())
         source.unlink(missing_ok=True)
 
@@ -96,16 +96,16 @@ class Mailbox:
         if path is None:
             return
         text = read_limited(path).decode(errors="replace")
-        noted = _signal_files().record_delivery(text, action=action, at=datetime.fromtimestamp(at, UTC))
+        noted = _import_signal_files().record_delivery(text, action=action, at=datetime.fromtimestamp(at, UTC))
         if noted != text:
             write_atomic(path, noted.encode(), durable=False)
 
     def acknowledge(self, signal: Signal, role: str, facts: Mapping[str, object]) -> None:
         """Write an acknowledgement of a role for the user. Nothing depends on it: the journal has it too."""
         path = self._acks / Path(signal.id).stem / f"{role}.yaml"
-        with storage(path):
+        with storage_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-        text = _signal_files().render_ack(signal, role, datetime.now(UTC), facts)
+        text = _import_signal_files().render_ack(signal, role, datetime.now(UTC), facts)
         write_atomic(path, text.encode(), durable=False)
 
     def _is_empty(self) -> bool:
@@ -128,7 +128,7 @@ class Mailbox:
             return []
 
     def _sort_key(self, signal: Signal) -> tuple[bool, float, str]:
-        at = named_time(signal.name)
+        at = parse_time_in_name(signal.name)
         if at is None:
             at = int(signal.stamp.partition("-")[2] or 0) / 1e9
         return signal.type is not SignalType.ABORT, at, signal.name
@@ -136,7 +136,7 @@ class Mailbox:
     def _read(self, name: str) -> Signal | InvalidSignalFile | None:
         path = self.inputs / name
         try:
-            seen = _signature(path)
+            seen = _read_signature(path)
             if name in self._known and self._known[name][0] == seen:
                 return self._known[name][1]
             self._known[name] = (seen, self._parse(name))
@@ -149,16 +149,16 @@ class Mailbox:
     def _parse(self, name: str) -> Signal:
         path = self.inputs / name
         name.encode()
-        seen, data = _signature(path), read_limited(path, _signal_files().SIZE_LIMIT)
+        seen, data = _read_signature(path), read_limited(path, _import_signal_files().SIZE_LIMIT)
         if not data.endswith(b"\n") and _is_fresh(seen):
             raise BlockingIOError("it may not be complete yet")
-        signal: Signal = _signal_files().parse_signal(name, data.decode())
+        signal: Signal = _import_signal_files().parse_signal(name, data.decode())
         return replace(signal, stamp=f"{seen[0]}-{seen[2]}")
 
     def _reject_if_unchanged(self, path: Path, reason: str) -> InvalidSignalFile | None:
         """Reject a file that has not changed since it could not be parsed."""
         try:
-            seen = _signature(path)
+            seen = _read_signature(path)
         except FileNotFoundError:
             return None
         if self._suspects.get(path.name) != seen or (path.is_file() and not path.is_symlink() and _is_fresh(seen)):
@@ -168,17 +168,17 @@ class Mailbox:
         return InvalidSignalFile(clean_text(path.name), clean_text(reason))
 
     def _move_to_rejected(self, path: Path, reason: str) -> None:
-        with storage(path):
+        with storage_errors(path):
             self._rejected.mkdir(exist_ok=True)
             target = self._rejected / path.name
             if os.path.lexists(target):
                 target = self._rejected / f"{os.urandom(3).hex()}-{path.name[:200]}"
         write_atomic(self._rejected / f"{target.name[:240]}.reason", to_bytes(f"{reason}\n"))
-        with storage(path):
+        with storage_errors(path):
             os.rename(path, target)
 
 
-def _signature(path: Path) -> _Signature:
+def _read_signature(path: Path) -> _Signature:
     status = path.lstat()
     return status.st_ino, status.st_size, status.st_mtime_ns
 
@@ -195,7 +195,7 @@ def _holds_signal(path: Path, text: str) -> bool:
         return False
 
 
-def _signal_files() -> ModuleType:
+def _import_signal_files() -> ModuleType:
     """The format of signal files, imported when the first signal is seen: most runs never see one."""
     from ralph.documents import signals
 
@@ -237,7 +237,7 @@ def open_watch(directories: tuple[Path, ...]) -> int:
         return -1
     descriptor: int = system.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
     for directory in directories if descriptor >= 0 else ():
-        with storage(directory):
+        with storage_errors(directory):
             directory.mkdir(parents=True, exist_ok=True)
         if system.inotify_add_watch(descriptor, os.fsencode(directory), _CLOSE_WRITE | _MOVED_TO | _CREATE) < 0:
             os.close(descriptor)

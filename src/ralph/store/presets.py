@@ -110,14 +110,14 @@ def _refuse_unknown_hats(known: Layer, overrides: Sequence[Layer]) -> None:
 
 def list_shipped() -> list[str]:
     """The names of the presets that Ralph ships."""
-    return sorted(file.name.removesuffix(SUFFIX) for file in _built_in().iterdir() if file.name.endswith(SUFFIX))
+    return sorted(file.name.removesuffix(SUFFIX) for file in _list_built_in().iterdir() if file.name.endswith(SUFFIX))
 
 
 def read_shipped(name: str) -> str:
     """The text of a preset that Ralph ships."""
     if name not in list_shipped():
         raise UsageError(f"there is no preset {name!r}", todo=f"the presets are {', '.join(list_shipped())}")
-    return (_built_in() / f"{name}{SUFFIX}").read_text()
+    return (_list_built_in() / f"{name}{SUFFIX}").read_text()
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class NamedPreset:
         return _read_layer(str(self.path or f"{BUILTIN}{self.name}"), self.path, warnings, invalid)
 
 
-def presets(root: Path) -> list[NamedPreset]:
+def list_presets(root: Path) -> list[NamedPreset]:
     """All presets with a name, in the order in which they are found: the project's, the user's, the team's, Ralph's own."""
     directories = [("project", root / ".ralph" / "presets"), ("user", _user_home() / "presets")]
     shared = os.environ.get("RALPH_PRESETS", "").split(os.pathsep)
@@ -166,7 +166,7 @@ def find_preset(root: Path, name: str) -> NamedPreset:
         raise UsageError("the name of the preset is empty", todo="`ralph hats list` lists them")
     if Path(name).is_file() or not (name.startswith(BUILTIN) or _NAME.fullmatch(name)):
         return NamedPreset(Path(name).stem, "file", Path(name))
-    known = presets(root)
+    known = list_presets(root)
     own, plain = name.startswith(BUILTIN), name.removeprefix(BUILTIN)
     for one in known:
         if one.name == plain and (one.path is None or not own):
@@ -177,7 +177,7 @@ def find_preset(root: Path, name: str) -> NamedPreset:
     raise UsageError(f"there is no preset {plain!r}", todo=todo)
 
 
-def _built_in() -> "resources.abc.Traversable":
+def _list_built_in() -> "resources.abc.Traversable":
     return resources.files("ralph") / "presets"
 
 

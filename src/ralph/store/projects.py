@@ -16,14 +16,14 @@ _KEY_DIGITS = 10
 _PATH_LIMIT = 16 * 1024
 
 
-def project_key(root: Path) -> str:
+def name_project(root: Path) -> str:
     """The short name of a project in links: it stays the same for a path."""
     return hashlib.sha256(os.fsencode(root)).hexdigest()[:_KEY_DIGITS]
 
 
 def register_project(root: Path) -> None:
     """Remember a project. Nothing depends on it but the list of projects, so a state directory that is full is no error."""
-    path = _directory() / project_key(root)
+    path = _directory() / name_project(root)
     if path.exists():
         return
     try:
@@ -34,7 +34,7 @@ def register_project(root: Path) -> None:
         return
 
 
-def registered_projects() -> list[Project]:
+def list_registered_projects() -> list[Project]:
     """The projects that still have runs, by path."""
     found = []
     try:
@@ -46,7 +46,7 @@ def registered_projects() -> list[Project]:
             root = Path(to_text(read_limited(_directory() / name, _PATH_LIMIT)).rstrip("\n"))
         except (RalphError, OSError):
             continue
-        if project_key(root) == name and (root / ".ralph" / "runs").is_dir():
+        if name_project(root) == name and (root / ".ralph" / "runs").is_dir():
             found.append(Project(root))
     return sorted(found, key=lambda project: str(project.root))
 

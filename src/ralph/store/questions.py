@@ -14,7 +14,7 @@ from typing import Any
 from ralph.core.errors import StateError, UsageError
 from ralph.core.signals import Question
 from ralph.core.text import clean_text
-from ralph.store.files import read_limited, storage, to_bytes, write_atomic
+from ralph.store.files import read_limited, storage_errors, to_bytes, write_atomic
 
 _LARGEST, _MOST = 64 * 1024, 500
 _TEXT = 4000
@@ -30,7 +30,7 @@ class QuestionFiles:
 
     def ask(self, question: Question) -> Question:
         """Write a question, with a new id."""
-        with storage(self.directory):
+        with storage_errors(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
         for number in range(1, _MOST + 1):
             asked = replace(question, id=f"q{number}")

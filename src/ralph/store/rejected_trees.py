@@ -16,7 +16,7 @@ from typing import TypeVar
 from ralph.core.checks import Finding, Verdict
 from ralph.core.codec import from_json, to_json
 from ralph.core.errors import RalphError, StorageError
-from ralph.store.files import read_limited, storage, write_atomic
+from ralph.store.files import read_limited, storage_errors, write_atomic
 from ralph.store.user_state import ensure_state_directory
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class RejectedTree:
     @property
     def name(self) -> str:
         """The hash of what the guards found in the tree."""
-        return content_hash(to_json(self.files).encode())
+        return hash_content(to_json(self.files).encode())
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class RejectedTrees:
         _write(self._unjudged / f"{unjudged.run}.json", to_json(unjudged), MAX_UNJUDGED)
         self._note_project(identify)
 
-    def all_unjudged(self) -> Iterator[UnjudgedRun]:
+    def list_unjudged(self) -> Iterator[UnjudgedRun]:
         """Every run whose changes no verdict covers, the newest first."""
         return _read_all(UnjudgedRun, self._unjudged)
 
@@ -155,28 +155,28 @@ def _read_note(directory: Path) -> _ProjectNote | None:
 
 def _write(path: Path, text: str, most: int) -> None:
     """Write a record, and remove the oldest of those beside it if there are too many."""
-    with storage(path):
+    with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_atomic(path, text.encode(), mode=0o600)
-    for old in _newest_first(path.parent)[most:]:
+    for old in _list_newest_first(path.parent)[most:]:
         old.unlink(missing_ok=True)
 
 
 def _read_all(kind: type[T], directory: Path) -> Iterator[T]:
     """Every record of a directory, the newest first. One that cannot be read counts as absent."""
-    for path in _newest_first(directory):
+    for path in _list_newest_first(directory):
         try:
             yield from_json(kind, read_limited(path, _SIZE_LIMIT).decode(errors="replace"), str(path))
         except (OSError, RalphError):
             continue
 
 
-def _newest_first(directory: Path) -> list[Path]:
+def _list_newest_first(directory: Path) -> list[Path]:
     found = [(path.stat().st_mtime_ns, path) for path in directory.glob("*.json")]
     return [path for _, path in sorted(found, reverse=True)]
 
 
-def rejected_trees(root: Path) -> RejectedTrees:
+def open_rejected_trees(root: Path) -> RejectedTrees:
     """The rejected trees of the project at a path."""
     root = root.resolve()
     in_project = RejectedTrees(root / ".ralph" / "held", root, has_siblings=False)
@@ -189,6 +189,6 @@ def rejected_trees(root: Path) -> RejectedTrees:
     return RejectedTrees(home / "held" / hashlib.sha256(os.fsencode(root)).hexdigest()[:24], root)
 
 
-def content_hash(data: bytes | None) -> str:
+def hash_content(data: bytes | None) -> str:
     """What a file holds, in short; empty if it is absent."""
     return "" if data is None else hashlib.sha256(data).hexdigest()[:32]

@@ -11,7 +11,7 @@ from ralph.core.codec import from_plain, parse_time
 from ralph.core.entries import ChecksStarted, RefsRecorded
 from ralph.core.errors import LockedError, StateError, UsageError
 from ralph.core.events import RunEnded, TurnStarted
-from ralph.core.ids import SESSION_WORKFLOWS, is_run_id, run_id, valid_run_id
+from ralph.core.ids import SESSION_WORKFLOWS, is_run_id, parse_run_id, run_id
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.values import value
@@ -19,15 +19,15 @@ from ralph.documents import run_record
 from ralph.documents.run_record import RunRecord
 from ralph.documents.session import HOME as SESSIONS
 from ralph.store import locks
-from ralph.store.files import read_limited, storage, to_bytes, to_text, write_atomic
+from ralph.store.files import read_limited, storage_errors, to_bytes, to_text, write_atomic
 from ralph.store.journal import (
-    adopt_advice,
+    advise_to_adopt,
     cut_claimed,
     find_doubt,
+    find_last_of_type,
+    find_untrusted_line,
     forget_head,
-    last_of_type,
     read_tail,
-    untrusted_line,
 )
 from ralph.store.mailbox import Mailbox
 from ralph.store.questions import QuestionFiles
@@ -54,7 +54,7 @@ class TailSummary:
     ended: RunEnded | None
     """How the run ended; None if it has not, or continues."""
     started: TurnStarted | ChecksStarted | None
-    """The turn or the checks under way."""
+    """The turn or the checks in progress."""
     doubt: str
     """Why all of this is only claimed; empty if Ralph wrote it."""
     sandbox: str = ""
@@ -125,7 +125,7 @@ class RunDir:
             todo=f"follow it with `ralph logs -f {self.id}`",
         )
 
-    def tail_summary(self) -> TailSummary:
+    def read_tail_summary(self) -> TailSummary:
         """Read the state of the run from the end of its journal, at a cost that does not grow with it."""
         tail = read_tail(self.path / "journal.jsonl")
         spent: object = {}
@@ -149,22 +149,22 @@ class RunDir:
             ended=_read_value(RunEnded, ended),
             started=_read_started(last),
             doubt=tail.doubt or self.find_record_doubt(),
-            sandbox=str((last_of_type(self.path / "journal.jsonl", "run.started") or {}).get("sandbox") or ""),
+            sandbox=str((find_last_of_type(self.path / "journal.jsonl", "run.started") or {}).get("sandbox") or ""),
         )
 
     @property
     def was_killed_in_a_turn(self) -> bool:
         """Whether the last turn has no end in the journal, so that no snapshot has what it changed."""
-        return isinstance(self.tail_summary().started, TurnStarted)
+        return isinstance(self.read_tail_summary().started, TurnStarted)
 
-    def recorded_refs(self) -> Mapping[str, str] | None:
+    def read_recorded_refs(self) -> Mapping[str, str] | None:
         """The user's refs and stash before the run, if they were recorded."""
-        recorded = _read_value(RefsRecorded, last_of_type(self.path / "journal.jsonl", "refs.recorded"))
+        recorded = _read_value(RefsRecorded, find_last_of_type(self.path / "journal.jsonl", "refs.recorded"))
         return recorded.refs if recorded else None
 
     def outcome(self, *, claimed: bool = False) -> Outcome | None:
         """Why it ended; None if it is running, or its engine died. An end that is only claimed counts with `claimed` alone."""
-        summary = self.tail_summary()
+        summary = self.read_tail_summary()
         if (summary.doubt and not claimed) or summary.ended is None or self.alive:
             return None
         return summary.ended.outcome
@@ -180,10 +180,10 @@ class RunDir:
     def refuse_untrusted(self) -> None:
         """Refuse a run that someone else may have written. Opening its journal verifies the rest of it."""
         self.record()
-        if not (doubt := self.tail_summary().doubt):
+        if not (doubt := self.read_tail_summary().doubt):
             return
-        where = self.path / "run.json" if self.find_record_doubt() else untrusted_line(self.path / "journal.jsonl")
-        raise StateError(f"run {self.id} cannot be trusted: {doubt}", where=str(where), todo=adopt_advice(self.id))
+        where = self.path / "run.json" if self.find_record_doubt() else find_untrusted_line(self.path / "journal.jsonl")
+        raise StateError(f"run {self.id} cannot be trusted: {doubt}", where=str(where), todo=advise_to_adopt(self.id))
 
     def adopt(self, at: datetime) -> tuple[bool, Path]:
         """Make a run that someone else may have written the user's own.
@@ -193,7 +193,7 @@ class RunDir:
         it continues, and the directory with the rest.
         """
         aside = self.path / f"claimed-{at:%Y%m%d-%H%M%S}"
-        with storage(aside):
+        with storage_errors(aside):
             aside.mkdir(exist_ok=True)
             if not self.find_record_doubt() and cut_claimed(self.path / "journal.jsonl", aside / "journal.jsonl"):
                 forget_head(self.path / "journal.jsonl")
@@ -272,7 +272,7 @@ class Project:
         for later in range(100):
             name = run_id(at + timedelta(seconds=later)) if plain else run_id(at, os.urandom(2).hex())
             directory = self.runs_dir / name
-            with storage(directory):
+            with storage_errors(directory):
                 self.runs_dir.mkdir(parents=True, exist_ok=True)
                 try:
                     directory.mkdir()
@@ -284,8 +284,8 @@ class Project:
 
     def claim_id(self, id: str) -> RunDir:
         """Create the run directory with an id that must not exist yet."""
-        directory = self.runs_dir / valid_run_id(id)
-        with storage(directory):
+        directory = self.runs_dir / parse_run_id(id)
+        with storage_errors(directory):
             self.runs_dir.mkdir(parents=True, exist_ok=True)
             try:
                 directory.mkdir()
@@ -308,9 +308,9 @@ class Project:
         except FileNotFoundError:
             return []
         runs = [RunDir(self.runs_dir / name) for name in names if is_run_id(name)]
-        seconds = [_second(run) for run in runs]
+        seconds = [_read_second(run) for run in runs]
         if len(set(seconds)) < len(seconds):
-            runs.sort(key=lambda run: (_second(run), _began(run), run.id))
+            runs.sort(key=lambda run: (_read_second(run), _read_start(run), run.id))
         return runs
 
     def workspace(self, record: RunRecord) -> Path:
@@ -339,8 +339,8 @@ class Project:
         if len(matching) == 1:
             return matching[0]
         if matching:
-            raise several_runs(f"several runs begin with {wanted}", matching)
-        valid_run_id(wanted)
+            raise make_several_runs_error(f"several runs begin with {wanted}", matching)
+        parse_run_id(wanted)
         raise UsageError(
             f"there is no run {wanted}", where=str(self.runs_dir), todo="list them with `ralph status --all`"
         )
@@ -355,10 +355,10 @@ class Project:
         for run in self.runs():
             outcome = run.outcome()
             if outcome and outcome.succeeded:
-                done[_task_of(run)] = max(done.get(_task_of(run), ""), run.tail_summary().at)
+                done[_describe_task(run)] = max(done.get(_describe_task(run), ""), run.read_tail_summary().at)
             elif run.alive or run.can_go_on:
                 found.append(run)
-        return [run for run in found if run.alive or run.tail_summary().at >= done.get(_task_of(run), "")]
+        return [run for run in found if run.alive or run.read_tail_summary().at >= done.get(_describe_task(run), "")]
 
     def remove(self, run: RunDir) -> None:
         """Delete a run's directory. It is renamed first, so that no command finds an incomplete run."""
@@ -366,7 +366,7 @@ class Project:
 
         hidden = self.runs_dir / f".removed-{run.id}"
         forget_head(run.path / "journal.jsonl")
-        with storage(run.path):
+        with storage_errors(run.path):
             os.rename(run.path, hidden)
             for _ in range(_TRIES):
                 # A keeper that is shutting down may still write files there.
@@ -377,7 +377,7 @@ class Project:
             shutil.rmtree(hidden)
 
 
-def several_runs(what: str, runs: list[RunDir], by: str = "") -> UsageError:
+def make_several_runs_error(what: str, runs: list[RunDir], by: str = "") -> UsageError:
     """The error that lists the runs from which the user has to choose. `by` is the option that names one."""
     listing = "".join(f"\n    {describe_run(run)}" for run in runs)
     todo = f"name one of them with {by}" if by else "name one of them"
@@ -386,13 +386,13 @@ def several_runs(what: str, runs: list[RunDir], by: str = "") -> UsageError:
 
 def describe_run(run: RunDir) -> str:
     """A run on one line: id, state, age and task."""
-    summary = run.tail_summary()
-    state, age = summary.state(alive=run.alive), time_ago(summary.at)
-    task = " ".join(_task_of(run)[1].split())
+    summary = run.read_tail_summary()
+    state, age = summary.state(alive=run.alive), format_time_ago(summary.at)
+    task = " ".join(_describe_task(run)[1].split())
     return f"{run.id}  {state:<18} {age:<14} {task[:60]}".rstrip()
 
 
-def time_ago(at: str) -> str:
+def format_time_ago(at: str) -> str:
     """How long ago a timestamp of the journal is; empty if it is none."""
     try:
         seconds = time.time() - parse_time(at)
@@ -405,18 +405,18 @@ def time_ago(at: str) -> str:
     return "just now"
 
 
-def _second(run: RunDir) -> str:
+def _read_second(run: RunDir) -> str:
     return run.id[:13]
 
 
-def _began(run: RunDir) -> float:
+def _read_start(run: RunDir) -> float:
     try:
         return run.record().created_at
     except (StateError, OSError):
         return 0.0
 
 
-def _task_of(run: RunDir) -> tuple[str, str]:
+def _describe_task(run: RunDir) -> tuple[str, str]:
     """The workflow and the task of a run."""
     try:
         record = run.record()

@@ -143,9 +143,9 @@ def find_new(root: Path, items: Iterable[Item]) -> list[tuple[Item, str | None]]
 
 def record_trust(root: Path, items: Iterable[Item]) -> None:
     """Remember that the user agreed to these, beside what they agreed to before."""
-    from ralph.core.redaction import Redactor, secrets_in
+    from ralph.core.redaction import Redactor, find_secrets
 
-    redactor = Redactor(secrets_in(os.environ))
+    redactor = Redactor(find_secrets(os.environ))
     new = {item.name: Agreed(item.digest, redactor.text(item.text)) for item in items}
     _write_trust(root, {**read_trust(root), **new})
 

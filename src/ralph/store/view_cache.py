@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ralph import __version__
-from ralph.core.codec import dump, from_plain, json_object, to_plain
+from ralph.core.codec import dump, from_plain, parse_json_object, to_plain
 from ralph.core.errors import RalphError
 from ralph.core.values import value
 from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
@@ -76,7 +76,7 @@ class ViewSnapshots:
             return None
         if key is None or code != key.code(self._name_of(path.name) + body):
             return None
-        found = json_object(body)
+        found = parse_json_object(body)
         if found.get("form") != self._form:
             return None
         try:
@@ -113,7 +113,7 @@ class RowCache:
 
     def _load(self) -> dict[str, Any]:
         try:
-            found = json_object(read_limited(self._path, _LARGEST))
+            found = parse_json_object(read_limited(self._path, _LARGEST))
         except (OSError, RalphError):
             return {}
         rows = found.get("rows")

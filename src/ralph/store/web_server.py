@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from ralph.store import locks
-from ralph.store.projects import project_key
+from ralph.store.projects import name_project
 from ralph.store.user_state import ensure_state_directory, state_directory
 
 
@@ -27,7 +27,7 @@ def claim_server(address: str) -> locks.Lock | str:
     return taken if isinstance(taken, locks.Lock) else str(taken.get("address", ""))
 
 
-def server_address() -> str:
+def find_server_address() -> str:
     """The address of the web server that runs, without a token; empty if there is none."""
     path = web_directory() / "server.lock"
     if not locks.is_held(path):
@@ -37,7 +37,7 @@ def server_address() -> str:
 
 def run_address(root: Path, run: str) -> str:
     """The address of a run's page; empty if no web server runs."""
-    address = server_address()
+    address = find_server_address()
     if not address.startswith("http"):
         return ""
-    return f"{address}/r/{run}@{project_key(root)}"
+    return f"{address}/r/{run}@{name_project(root)}"

@@ -15,7 +15,7 @@ from typing import Any
 
 from ralph.core.codec import from_plain
 from ralph.core.errors import RalphError, StateError
-from ralph.store.files import read_limited, storage
+from ralph.store.files import read_limited, storage_errors
 
 STREAM_CAP = 64 * 1024 * 1024
 EXIT_LIMIT = 65536
@@ -270,7 +270,7 @@ async def _follow(reader: asyncio.StreamReader, job_dir: Path, on_output: Callab
             elif message["ev"] == "broken":
                 if message.get("errno") == errno.ENOENT:
                     raise KeeperLost(f"{job_dir}: {message['error']}")
-                with storage(job_dir):
+                with storage_errors(job_dir):
                     if message.get("errno"):
                         raise OSError(message["errno"], message["error"])
                 raise RalphError(f"the keeper of a job failed: {message['error']}", where=str(job_dir))

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from ralph.core.redaction import MASK, secret_values
+from ralph.core.redaction import MASK, find_secret_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def say(text: str) -> int:
 
 def without_secrets(text: str) -> str:
     """Replace the secrets of the environment in a text that is stored."""
-    for secret in sorted(secret_values(os.environ), key=len, reverse=True):
+    for secret in sorted(find_secret_values(os.environ), key=len, reverse=True):
         text = text.replace(secret, MASK)
     return text
 

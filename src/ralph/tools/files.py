@@ -45,13 +45,13 @@ def restore_turn_variables() -> None:
     names = os.listdir(turns) if os.path.basename(own) == run and os.path.isdir(turns) else []
     for name in names:
         if name.startswith(f"{turn}-"):
-            variables = value_in(os.path.join(turns, name, "turn.json"), "environment")
+            variables = read_value(os.path.join(turns, name, "turn.json"), "environment")
             if isinstance(variables, dict):
                 os.environ.update(variables)
                 return
 
 
-def shared_path(args: "dict[str, Any]", name: str) -> str:
+def find_shared_path(args: "dict[str, Any]", name: str) -> str:
     """A file that the agents of a project share. A link is followed."""
     return os.path.realpath(os.path.join(root(args), ".ralph", "agent", name))
 
@@ -76,7 +76,7 @@ def read(path: str) -> bytes:
     return data
 
 
-def value_in(path: str, key: str) -> object:
+def read_value(path: str, key: str) -> object:
     """The value of a key in a JSON document; None if there is none."""
     try:
         data = load_json(read(path).decode(errors="replace"))
@@ -164,7 +164,7 @@ def day(ago: int = 0) -> str:
     return time.strftime("%Y-%m-%d", time.gmtime(time.time() - ago * 86400))
 
 
-def new_id(kind: str) -> str:
+def make_id(kind: str) -> str:
     """A new id with the current time: `task-1763283600-a1b2`."""
     return f"{kind}-{int(time.time())}-{os.urandom(2).hex()}"
 

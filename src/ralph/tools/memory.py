@@ -46,7 +46,7 @@ SHORT = 60
 
 
 def _read(args: "dict[str, Any]") -> list[Memory]:
-    return parse_memories(files.read(files.shared_path(args, FILE)).decode(errors="surrogateescape"))
+    return parse_memories(files.read(files.find_shared_path(args, FILE)).decode(errors="surrogateescape"))
 
 
 def _add(args: "dict[str, Any]") -> int:
@@ -64,13 +64,13 @@ def _add(args: "dict[str, Any]") -> int:
 
     def add(data: bytes) -> bytes:
         text = data.decode(errors="surrogateescape")
-        taken, id = {memory.id for memory in parse_memories(text)}, files.new_id("mem")
+        taken, id = {memory.id for memory in parse_memories(text)}, files.make_id("mem")
         while id in taken:
-            id = files.new_id("mem")
+            id = files.make_id("mem")
         kept[:] = [Memory(id, args["type"], content, tags, files.day())]
         return add_memory(text, kept[0]).encode(errors="surrogateescape")
 
-    files.change(files.shared_path(args, FILE), add)
+    files.change(files.find_shared_path(args, FILE), add)
     texts = {"json": dump_json(kept[0].row(), 2), "quiet": kept[0].id, "markdown": kept[0].render().rstrip()}
     return say(texts.get(args["format"], f"Memory stored: {kept[0].id}"))
 
@@ -105,7 +105,7 @@ def _delete(args: "dict[str, Any]") -> int:
         text = data.decode(errors="surrogateescape")
         return remove_memory(text, _find(parse_memories(text), args).id).encode(errors="surrogateescape")
 
-    files.change(files.shared_path(args, FILE), delete)
+    files.change(files.find_shared_path(args, FILE), delete)
     return say(f"Memory deleted: {args['id']}")
 
 
@@ -122,7 +122,7 @@ def _prime(args: "dict[str, Any]") -> int:
 def _find(stored: list[Memory], args: "dict[str, Any]") -> Memory:
     if found := next((memory for memory in stored if memory.id == args["id"]), None):
         return found
-    where = files.shared_path(args, FILE)
+    where = files.find_shared_path(args, FILE)
     raise ToolError(
         f"Memory not found: {args['id']}", "`ralph tools memory list` lists all memories", where=where, code=1
     )
@@ -246,13 +246,13 @@ def _add_decision(args: "dict[str, Any]") -> int:
         kept[:] = [decision]
         return text.encode(errors="surrogateescape")
 
-    files.change(files.shared_path(args, DECISIONS_FILE), add)
+    files.change(files.find_shared_path(args, DECISIONS_FILE), add)
     texts = {"json": dump_json(kept[0].row()), "quiet": kept[0].id}
     return say(texts.get(args["format"], f"Decision recorded: {kept[0].id}"))
 
 
 def _list_decisions(args: "dict[str, Any]") -> int:
-    found = parse_decisions(files.read(files.shared_path(args, DECISIONS_FILE)).decode(errors="surrogateescape"))
+    found = parse_decisions(files.read(files.find_shared_path(args, DECISIONS_FILE)).decode(errors="surrogateescape"))
     if args["format"] == "json":
         return say(dump_json([decision.row() for decision in found], 2))
     if args["format"] == "quiet":

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 USER_EVENTS = "emitted.jsonl"
 """The file of a run with the events of the user."""
-_FOR_GOOD = ("success", "aborted")
+_FINAL_OUTCOMES = ("success", "aborted")
 """Outcomes of runs that cannot be resumed."""
 
 
@@ -83,8 +83,8 @@ def find_publish_rules(path: str) -> object:
     from ralph.documents.hats.definition import USER, HatsSettings
 
     record = os.path.join(directory, "run.json")
-    hats = files.value_in(record, "hats")
-    return from_plain(HatsSettings, hats, record).publishing(USER) if hats else None
+    hats = files.read_value(record, "hats")
+    return from_plain(HatsSettings, hats, record).list_publish_rules(USER) if hats else None
 
 
 def choose_events_file(args: "dict[str, Any]") -> str:
@@ -106,9 +106,12 @@ def choose_events_file(args: "dict[str, Any]") -> str:
     root = files.root(args)
     if run := args.get("run"):
         run_dir = os.path.join(root, ".ralph", "runs", run)
-        if os.path.basename(run_dir) != run or files.value_in(os.path.join(run_dir, "run.json"), "workflow") != "hats":
+        if (
+            os.path.basename(run_dir) != run
+            or files.read_value(os.path.join(run_dir, "run.json"), "workflow") != "hats"
+        ):
             raise ToolError(f"there is no run {run} of hats", "`ralph status` lists all runs", where=run_dir)
-        return _user_events_file(run, run_dir)
+        return _find_user_events_file(run, run_dir)
     marker = os.path.join(root, ".ralph", "current-events")
     name = files.read(marker).decode(errors="replace").strip()
     if not name:
@@ -120,14 +123,14 @@ def choose_events_file(args: "dict[str, Any]") -> str:
     run_dir = os.path.join(root, ".ralph", "runs", run)
     # A run of hats reads the events of users from this file. Its own log is only for reading.
     is_its_log = bool(run) and name == f".ralph/events-{run}.jsonl" and os.path.isdir(run_dir)
-    return _user_events_file(run, run_dir) if is_its_log else path
+    return _find_user_events_file(run, run_dir) if is_its_log else path
 
 
-def _user_events_file(run: str, run_dir: str) -> str:
+def _find_user_events_file(run: str, run_dir: str) -> str:
     """The file from which a run reads the events of the user."""
     state = os.path.join(run_dir, "hats.json")
-    outcome = files.value_in(state, "outcome")
-    if outcome in _FOR_GOOD and files.value_in(state, "ended"):
+    outcome = files.read_value(state, "outcome")
+    if outcome in _FINAL_OUTCOMES and files.read_value(state, "ended"):
         raise ToolError(f"run {run} is over ({outcome}): no hat would receive it", "start another with `ralph run`")
     return os.path.join(run_dir, USER_EVENTS)
 
@@ -168,7 +171,7 @@ def run_wave(words: list[str]) -> int:
         raise unknown("ralph wave", words[0], ["emit"])
     if words[2:3] != ["--payloads"] or len(words) < 4:
         raise ToolError("the topic or the payloads are missing", "ralph wave emit TOPIC --payloads PAYLOAD PAYLOAD ...")
-    topic, payloads, wave = words[1], [without_secrets(word) for word in words[3:]], files.new_id("wave")
+    topic, payloads, wave = words[1], [without_secrets(word) for word in words[3:]], files.make_id("wave")
     path = choose_events_file({})
     lines = [
         build_event_line({}, path, topic, payload, wave_id=wave, wave_index=number, wave_total=len(payloads))
@@ -179,9 +182,9 @@ def run_wave(words: list[str]) -> int:
 
 
 ABOUT_INTERACT = "Report your progress to the user, or ask a question. The user may be away."
-FEED = "progress.jsonl"
-LONGEST = 2000
-LONGEST_QUESTION = 4000
+PROGRESS_FILE = "progress.jsonl"
+MAX_MESSAGE_CHARS = 2000
+MAX_QUESTION_CHARS = 4000
 NO_ANSWER = "The user did not answer in time. Use your own judgment, and report what you decided and why."
 SIGNALS_USAGE = """usage: ralph tools signals
 
@@ -191,8 +194,10 @@ _POLL_SECONDS = 0.2
 
 def _progress(args: "dict[str, Any]") -> int:
     message = args["message"].strip()
-    if not message or len(message) > LONGEST:
-        raise ToolError(f"a message has 1 to {LONGEST} characters", "report your progress in a sentence or two")
+    if not message or len(message) > MAX_MESSAGE_CHARS:
+        raise ToolError(
+            f"a message has 1 to {MAX_MESSAGE_CHARS} characters", "report your progress in a sentence or two"
+        )
     directory = _run_dir(args)
     turn = os.environ.get("RALPH_TURN", "").rpartition("/")[2]
     role = os.environ.get("RALPH_HAT") or os.environ.get("RALPH_ROLE", "")
@@ -203,7 +208,7 @@ def _progress(args: "dict[str, Any]") -> int:
         "role": role,
         "message": message,
     }
-    files.append(os.path.join(directory, FEED), (dump_json(line) + "\n").encode(errors="backslashreplace"))
+    files.append(os.path.join(directory, PROGRESS_FILE), (dump_json(line) + "\n").encode(errors="backslashreplace"))
     return say("Sent.")
 
 
@@ -217,8 +222,8 @@ def _ask(args: "dict[str, Any]") -> int:
 
     text, default = args["question"].strip(), args.get("default", "").strip()
     options = tuple(option.strip() for option in args.get("options", "").split("|") if option.strip())
-    if not text or len(text) > LONGEST_QUESTION:
-        raise ToolError(f"a question has 1 to {LONGEST_QUESTION} characters", "ask one question, in a few sentences")
+    if not text or len(text) > MAX_QUESTION_CHARS:
+        raise ToolError(f"a question has 1 to {MAX_QUESTION_CHARS} characters", "ask one question, in a few sentences")
     if default and options and default not in options:
         raise ToolError(f"the default {default!r} is not one of the options", f"choose from {', '.join(options)}")
     questions, now, seconds = QuestionFiles(Path(_run_dir(args)) / "questions"), time.time(), float(args["timeout"])

@@ -13,7 +13,7 @@ from ralph.documents.agent.tasks import (
     STATUSES,
     AgentTask,
     AgentTasks,
-    new_row,
+    render_new_task,
 )
 from ralph.tools import files
 from ralph.tools.arguments import (
@@ -40,7 +40,7 @@ SHORT_TITLE = 60
 
 def _read(args: "dict[str, Any]") -> AgentTasks:
     """The tasks. Lines that are not tasks are reported."""
-    path = files.shared_path(args, FILE)
+    path = files.find_shared_path(args, FILE)
     tasks = AgentTasks.parse(files.read(path))
     for number, why, _ in tasks.broken:
         print(f"ralph: {path}, line {number} is not a task and is ignored: {why}", file=sys.stderr)
@@ -49,7 +49,7 @@ def _read(args: "dict[str, Any]") -> AgentTasks:
 
 def _change(args: "dict[str, Any]", by: Callable[[AgentTasks], AgentTask]) -> AgentTask:
     """Change tasks under the lock. Lines that are not tasks are moved to a file of their own."""
-    path = files.shared_path(args, FILE)
+    path = files.find_shared_path(args, FILE)
     changed: list[AgentTask] = []
     broken: list[tuple[int, str, str]] = []
 
@@ -71,7 +71,7 @@ def _change(args: "dict[str, Any]", by: Callable[[AgentTasks], AgentTask]) -> Ag
 def _find(tasks: AgentTasks, args: "dict[str, Any]") -> AgentTask:
     if task := tasks.find(args["id"], files.run_id(args)):
         return task
-    where = files.shared_path(args, FILE)
+    where = files.find_shared_path(args, FILE)
     raise ToolError(
         f"Task {args['id']} not found", "`ralph tools task list --all` lists all tasks", where=where, code=1
     )
@@ -81,13 +81,13 @@ def _new(tasks: AgentTasks, args: "dict[str, Any]", run: str) -> AgentTask:
     title = args.get("title", "").strip() or args.get("description", "").strip().partition("\n")[0][:100]
     if not title:
         raise ToolError("the task has no title", 'give it in quotes: "Add the flag, with tests"')
-    id = files.new_id("task")
+    id = files.make_id("task")
     while id in tasks.by_id:
-        id = files.new_id("task")
+        id = files.make_id("task")
     about, key = args.get("description", ""), args.get("key", "")
     priority = args.get("priority", 3)
     task = AgentTask(
-        new_row(id, title, files.now(), description=about, key=key, priority=priority, blocked_by=[], run=run)
+        render_new_task(id, title, files.now(), description=about, key=key, priority=priority, blocked_by=[], run=run)
     )
     tasks.by_id[id] = task
     return task

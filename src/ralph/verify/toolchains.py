@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from shutil import which
 
-from ralph.core.codec import json_object
+from ralph.core.codec import parse_json_object
 from ralph.verify.makefile import MAKEFILES, MakeTarget, find_changing_command, find_changing_recipe, read_targets
 
 READ = 256 * 1024
@@ -138,7 +138,7 @@ class _Repo:
     @cached_property
     def package(self) -> Mapping[str, Mapping[str, object]]:
         """package.json: its sections."""
-        data = json_object(self.text("package.json"))
+        data = parse_json_object(self.text("package.json"))
         return {name: part for name, part in data.items() if isinstance(part, dict)}
 
     def tool(self, name: str) -> str:

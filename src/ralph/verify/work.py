@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ralph.core.checks import Finding, Rule, Severity, Verdict
 from ralph.git.snapshots import Snapshots
-from ralph.store.rejected_trees import RejectedTree, RejectedTrees, UnjudgedRun, content_hash
+from ralph.store.rejected_trees import RejectedTree, RejectedTrees, UnjudgedRun, hash_content
 from ralph.store.runs import RunDir
 from ralph.verify.changed_files import FileChange, is_judge_file, is_recipe, is_test_path
 from ralph.verify.runner import CheckRunner
@@ -174,7 +174,7 @@ class TreeComparison:
         if not paths:
             paths = {path for path in changed if is_judge_file(path)} or changed
         now = self.snapshots.contents(latest, paths)
-        files = {path: content_hash(now.get(path)) for path in sorted(paths)}
+        files = {path: hash_content(now.get(path)) for path in sorted(paths)}
         if not files:
             return
         run = self.runner.run_id
@@ -191,7 +191,7 @@ class TreeComparison:
             for rejected in trees.all():
                 if is_same(rejected, latest):
                     trees.forget(rejected)
-            for unjudged in trees.all_unjudged():
+            for unjudged in trees.list_unjudged():
                 if unjudged.run in covered or unjudged.base == self.base:
                     trees.forget_unjudged(unjudged.run)
         self._is_noted = False
@@ -200,13 +200,13 @@ class TreeComparison:
         for rejected in rejected_trees.all():
             if self._find_same_files(rejected, base):
                 return rejected
-        if found := self._find_unjudged(rejected_trees.all_unjudged(), base):
+        if found := self._find_unjudged(rejected_trees.list_unjudged(), base):
             return found
         for copy in rejected_trees.find_copies(self.snapshots.identify_repository):
             for rejected in copy.all():
                 if self._is_copy_of(rejected, base):
                     return rejected
-            moved = (one.move(copy.root, rejected_trees.root) for one in copy.all_unjudged() if self._has_run(one.run))
+            moved = (one.move(copy.root, rejected_trees.root) for one in copy.list_unjudged() if self._has_run(one.run))
             if found := self._find_unjudged(moved, base):
                 return found
         return None
@@ -240,7 +240,7 @@ class TreeComparison:
     def _find_same_files(self, rejected: RejectedTree, tree: str) -> set[str]:
         """The files that are in a tree what they were when the guards rejected them."""
         contents = self.snapshots.contents(tree, rejected.files)
-        return {path for path, known in rejected.files.items() if content_hash(contents.get(path)) == known}
+        return {path for path, known in rejected.files.items() if hash_content(contents.get(path)) == known}
 
 
 def _decode(data: bytes | None) -> str | None:
@@ -260,13 +260,13 @@ def find_left_changes(
     if not snapshots.has(unjudged.base):
         is_unknown = is_same_workspace and run.path.is_dir()
         return _hold_tree(unjudged, {}, (_say_lost_base(unjudged),)) if is_unknown else None
-    last = "" if run.was_killed_in_a_turn else snapshots.latest_of(unjudged.run)
+    last = "" if run.was_killed_in_a_turn else snapshots.find_latest_of(unjudged.run)
     if not last and not is_same_workspace:
         return None
     changed = snapshots.read_changed(unjudged.base, last or now)
-    files = {path: content_hash(new) for path, (_, new) in changed.items()}
+    files = {path: hash_content(new) for path, (_, new) in changed.items()}
     present = snapshots.contents(now, files)
-    if any(content_hash(present.get(path)) == left for path, left in files.items()):
+    if any(hash_content(present.get(path)) == left for path, left in files.items()):
         return _hold_tree(unjudged, files, ())
     return None
 

@@ -11,7 +11,7 @@ from ralph.core.checks import CheckStatus
 from ralph.core.copying import copy_with
 from ralph.core.events import MergeResult, RunEnded, TaskState
 from ralph.core.ids import SESSION_WORKFLOWS
-from ralph.core.limits import Limits, describe_cost, option_to_go_on, ways_to_go_on
+from ralph.core.limits import Limits, describe_cost, list_options_to_continue, suggest_option_to_continue
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import ASKED_FOR, SignalType
 from ralph.core.values import value
@@ -283,7 +283,7 @@ def _needs_of_end(view: RunView, ended: RunEnded) -> list[Need]:
     """What a run that ended needs, if it ended before it was done."""
     run, at = view.run.id, view.ended_at or view.at
     outcome = ended.outcome
-    more = option_to_go_on(ended.limits, ended.spent)
+    more = suggest_option_to_continue(ended.limits, ended.spent)
     if view.has_feedback:
         text = "You gave feedback. The session plans again with it when you resume it."
         return [Need(NeedKind.RESUME, text, f"ralph session resume {run}", at)]
@@ -346,10 +346,10 @@ def _resume(view: RunView) -> str:
     command = f"ralph {'session ' if view.workflow in SESSION_WORKFLOWS else ''}resume {view.run.id}"
     if view.ended is None:
         return command
-    if ways := ways_to_go_on(view.ended.outcome, view.ended.limits, view.ended.spent):
+    if ways := list_options_to_continue(view.ended.outcome, view.ended.limits, view.ended.spent):
         return f"ralph resume {view.run.id} {ways[0].option}"
     if view.ended.outcome is Outcome.STUCK:
-        more = option_to_go_on(view.ended.limits, view.ended.spent)
+        more = suggest_option_to_continue(view.ended.limits, view.ended.spent)
         return f'ralph resume {view.run.id} --guidance "..."{more}'
     return command
 

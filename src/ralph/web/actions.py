@@ -13,7 +13,7 @@ from ralph.app.landing import land_run
 from ralph.app.resume import ResumeOptions, plan_next_iteration, plan_resume, prepare_resume
 from ralph.app.run_engine import start_detached
 from ralph.app.runs import refuse_inside_a_turn
-from ralph.app.sessions import answer_approval, find_session, next_batch
+from ralph.app.sessions import answer_approval, find_next_batch, find_session
 from ralph.app.steer import answer_question, send_signal
 from ralph.core.errors import UsageError
 from ralph.core.ids import SESSION_WORKFLOWS
@@ -139,7 +139,7 @@ def resume(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
     guidance = read_text(body, "text")
     is_session = found.run.record().workflow in SESSION_WORKFLOWS
     if is_session and guidance.strip() and found.run.outcome() is Outcome.AWAITING_FEEDBACK:
-        batch = next_batch(find_session(found.project, found.run.id))
+        batch = find_next_batch(find_session(found.project, found.run.id))
         batch.give(batch.complete(guidance, []))
         guidance = ""
     plan = plan_next_iteration if is_session else plan_resume

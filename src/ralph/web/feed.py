@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ralph.core.errors import RalphError
-from ralph.store.journal import last_lines, read_raw
+from ralph.store.journal import read_last_lines, read_raw
 
 QUEUE_LIMIT = 4000
 KEPT = 2000
@@ -113,7 +113,7 @@ class RunFeed:
 
     def open(self) -> None:
         """Read the end of the journal and the running turns, so that only what follows is new."""
-        lines = last_lines(self._journal, _TAIL_BYTES)
+        lines = read_last_lines(self._journal, _TAIL_BYTES)
         with contextlib.suppress(OSError):
             self._offset = _last_line_end(self._journal)
         for line in lines:

@@ -18,7 +18,7 @@ from ralph.app.views import list_runs, open_view
 from ralph.core.errors import RalphError, StateError, UsageError
 from ralph.core.ids import is_run_id
 from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
-from ralph.store.projects import project_key, registered_projects
+from ralph.store.projects import list_registered_projects, name_project
 from ralph.store.runs import Project, RunDir
 from ralph.view.attention import row_of
 from ralph.view.model import RunRow, RunView
@@ -60,7 +60,7 @@ class RunIndex:
 
     def projects(self) -> list[Project]:
         """The projects that are shown."""
-        return [self._only.project] if self._only else registered_projects()
+        return [self._only.project] if self._only else list_registered_projects()
 
     def find(self, key: str) -> FoundRun:
         """The run with a key. Anything else than the key of a run that is there is refused."""
@@ -69,7 +69,7 @@ class RunIndex:
         if not match or not is_run_id(match[1]):
             raise unknown
         for project in self.projects():
-            if project_key(project.root) == match[2]:
+            if name_project(project.root) == match[2]:
                 run = RunDir(project.runs_dir / match[1])
                 is_hidden = self._only is not None and self._only.key != key
                 if run.path.is_dir() and not run.path.is_symlink() and not is_hidden:
@@ -136,7 +136,7 @@ def _order(row: RunRow) -> tuple[int, float, str]:
 
 def run_key(project: Project, run: RunDir) -> str:
     """The key of a run."""
-    return f"{run.id}@{project_key(project.root)}"
+    return f"{run.id}@{name_project(project.root)}"
 
 
 def _stamp(run: RunDir) -> tuple[int, int, bool]:

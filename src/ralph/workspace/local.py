@@ -30,7 +30,7 @@ from ralph.documents.guidance import POLL_FOR_MESSAGES
 from ralph.documents.hats.definition import COORDINATOR
 from ralph.documents.run_record import RunRecord
 from ralph.engine.follow_up import classify_end
-from ralph.store.files import read_limited, storage, to_bytes, write_atomic
+from ralph.store.files import read_limited, storage_errors, to_bytes, write_atomic
 from ralph.supervisor import client
 from ralph.supervisor.client import JobExit, JobRequest, KeeperClient, KeeperLost
 from ralph.supervisor.processes import TURN_MARK, end_marked
@@ -40,13 +40,13 @@ from ralph.workspace.turn_files import (
     OutputSummary,
     OutputTail,
     TurnFiles,
-    copy_lent_files,
+    copy_files_into_inbox,
     read_documents,
     read_outbox,
     write_drafts,
 )
 
-SHARED = ".ralph/agent"
+SHARED_DIRECTORY = ".ralph/agent"
 """The directory of the files that all agents of a project share."""
 _ANSWER_LIMIT = 1024 * 1024
 _INSTRUCTIONS_LIMIT = 256 * 1024
@@ -59,7 +59,7 @@ _NO_COMMAND = (
 
 def remove_shared_link(workspace: Path) -> None:
     """Remove what turns needed in a directory below the root, so that the user's directory is as before."""
-    link = workspace / SHARED
+    link = workspace / SHARED_DIRECTORY
     if link.is_symlink() and [path.name for path in link.parent.iterdir()] == [link.name]:
         link.unlink()
         link.parent.rmdir()
@@ -101,7 +101,7 @@ class LocalTurns:
     early: EarlyMessages = field(default_factory=EarlyMessages)
 
     async def run(self, turn: Turn, watch: Callable[[AgentEvent], None]) -> TurnResult:
-        """Start a turn, or take over one that is under way or has ended; return its result."""
+        """Start a turn, or take over one that is in progress or has ended; return its result."""
         began = time.time()
         if turn.request.is_withdrawn and not self.has_begun(turn):
             # The earlier engine died before it could start the agent, and nothing has its prompt.
@@ -134,7 +134,7 @@ class LocalTurns:
         self.files.collect_outbox(directory)
         handed, left = read_outbox(directory / "outbox", turn.request)
         answer, errors = self._read_answer(turn, directory, summary.text, handed)
-        end = _classify_exit(agent, ended, summary, _read_end(directory / "stderr"))
+        end = _classify_exit(agent, ended, summary, _read_last_lines(directory / "stderr"))
         refused = handed.pop(REFUSED_EVENTS, "")
         if refused and end is TurnEnd.FAILED and ended.code == REFUSED_EXIT and not agent.announces_end:
             # The last command of a script was a `ralph emit` that was refused. Its exit code is no failure of the agent.
@@ -168,7 +168,7 @@ class LocalTurns:
         """Move away what is in the place of a turn that has not started: it would pass for the result of the turn."""
         if not os.path.lexists(directory):
             return []
-        with storage(directory):
+        with storage_errors(directory):
             aside = directory.with_name(f"refused-{os.urandom(4).hex()}")
             directory.rename(aside)
         return [f"something other than Ralph made the directory of this turn; it was not used, and is now {aside}"]
@@ -195,7 +195,7 @@ class LocalTurns:
         path = messages / f"{name}{live_messages.WAITING}"
         # In this order: a message that the agent receives in between is in one of the two.
         if not path.exists() and name not in dict(live_messages.list_received(str(messages))):
-            with storage(messages):
+            with storage_errors(messages):
                 messages.mkdir(parents=True, exist_ok=True)
             write_atomic(path, to_bytes(text))
 
@@ -223,14 +223,14 @@ class LocalTurns:
     def _prepare(self, turn: Turn, directory: Path, agent: Adapter, call: Call) -> None:
         """Write the turn's directory and files. `turn.json` comes last: without it, everything is written again."""
         request = turn.request
-        with storage(directory):
+        with storage_errors(directory):
             directory.mkdir(parents=True, exist_ok=True)
             schema = (
                 {"result.schema.json": answers.render_schema(request.answer_schema)} if request.answer_schema else {}
             )
             self._link_shared_files()
             self.files.fill_inbox({**request.inbox, **schema}, directory)
-            copy_lent_files(self.root, self.files.inbox, request.copied_files)
+            copy_files_into_inbox(self.root, self.files.inbox, request.copied_files)
             continued = self._read_continued_documents(turn)
             write_drafts(self.files.outbox, {**request.drafts, **continued})
             prompt = self._build_prompt(turn, has_documents=bool(continued))
@@ -252,13 +252,13 @@ class LocalTurns:
                 "idle": self.record.turn_limits.idle,
                 "parts": [vars(part) for part in measure_parts(prompt)],
                 # The agent's shell may drop variables; its tools look them up here by RALPH_TURN.
-                "environment": self._own_variables(turn),
+                "environment": self._list_own_variables(turn),
             }
             (directory / "turn.json").write_bytes(to_bytes(dump(about) + "\n"))
 
     def _link_shared_files(self) -> None:
         """In a worktree or below the root, link the files that agents share, so that their usual path works there."""
-        link, shared = self.workspace / SHARED, self.root / SHARED
+        link, shared = self.workspace / SHARED_DIRECTORY, self.root / SHARED_DIRECTORY
         if not os.path.lexists(link):
             shared.mkdir(parents=True, exist_ok=True)
             link.parent.mkdir(parents=True, exist_ok=True)
@@ -266,14 +266,14 @@ class LocalTurns:
         if not os.path.lexists(link):
             link.symlink_to(shared)
 
-    def _hat_variables(self, role: str) -> dict[str, str]:
+    def _list_hat_variables(self, role: str) -> dict[str, str]:
         """The variables for the tools of a hat: whether it may ask the user, and what it may publish."""
         hats = self.record.hats
         if hats is None:
             return {}
         hat = hats.hat(role)
         # A turn that resolves a conflict has no hat, and may publish nothing.
-        rules = hats.publishing(role) if hat or role == COORDINATOR else NO_PUBLISHING
+        rules = hats.list_publish_rules(role) if hat or role == COORDINATOR else NO_PUBLISHING
         silent = {"RALPH_MAY_ASK": "no"} if hat and not hat.may_ask else {}
         return {PUBLISH_RULES_VARIABLE: dump(rules), **silent}
 
@@ -299,7 +299,7 @@ class LocalTurns:
             PromptPart("messages", turn.guidance, "What the user said.", Place.MESSAGES),
         )
         if not turn.errors_to_repair and not self._continues_session(turn):
-            prompt = prompt.with_parts(*self._pass_on_instructions(agent))
+            prompt = prompt.with_parts(*self._add_instructions(agent))
             if turn.earlier:
                 part = describe_earlier_turns(turn.earlier, turn.request, has_documents=has_documents)
                 prompt = prompt.with_parts(part)
@@ -310,7 +310,7 @@ class LocalTurns:
         program = shlex.quote(str(write_launcher(self.run_dir)))
         return Prompt(tuple(replace(part, text=part.text.replace(PROGRAM, program)) for part in prompt.parts))
 
-    def _pass_on_instructions(self, agent: Adapter) -> Iterator[PromptPart]:
+    def _add_instructions(self, agent: Adapter) -> Iterator[PromptPart]:
         """The project's instructions that this agent does not read by itself. A conversation that continues has them."""
         for name in self.record.instructions:
             path = self.workspace / name
@@ -363,11 +363,11 @@ class LocalTurns:
             "PATH": f"{program.parent}{os.pathsep}{path}",
             "RALPH_BIN": str(program),
             TURN_MARK: self._process_mark(turn),
-            **self._own_variables(turn),
+            **self._list_own_variables(turn),
             **({} if self.record.push else forbid_push(self.environment)),
         }
 
-    def _own_variables(self, turn: Turn) -> dict[str, str]:
+    def _list_own_variables(self, turn: Turn) -> dict[str, str]:
         """The variables that tell the agent's tools about its turn."""
         return {
             "RALPH_RUN": self.record.id,
@@ -380,7 +380,7 @@ class LocalTurns:
             "RALPH_MESSAGES": str(self._directory(turn) / MESSAGES),
             "RALPH_EVENTS_FILE": str(self.files.outbox / "events.jsonl"),
             "RALPH_WORKSPACE_ROOT": str(self.root),
-            **self._hat_variables(turn.request.role),
+            **self._list_hat_variables(turn.request.role),
         }
 
     def _describe_error(self, ended: JobExit, summary: OutputSummary, directory: Path) -> str:
@@ -394,7 +394,7 @@ class LocalTurns:
             how = limits.get(ended.reason, ended.reason)
         elif ended.code == 0:
             how = "the agent stopped without saying that it had finished"
-        detail = summary.error or ended.error or _read_end(directory / "stderr")
+        detail = summary.error or ended.error or _read_last_lines(directory / "stderr")
         return f"{how}: {detail}" if detail else how
 
     def _read_answer(
@@ -473,7 +473,7 @@ def _find_lifetime(directory: Path) -> tuple[float, float]:
     return times[0], max(times)
 
 
-def _read_end(path: Path) -> str:
+def _read_last_lines(path: Path) -> str:
     try:
         with path.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 2000))
@@ -483,10 +483,10 @@ def _read_end(path: Path) -> str:
     return " / ".join(line.strip() for line in lines[-3:])[:600]
 
 
-_OFF = "ralph-does-not-let-agents-push::"
-_LOCAL = ("/", "./", "../", "file://")
+_REFUSED_PROTOCOL = "ralph-does-not-let-agents-push::"
+_LOCAL_PREFIXES = ("/", "./", "../", "file://")
 """Git uses the longest matching prefix: these are rewritten to themselves, all others to a protocol that does not exist."""
-_SSH = (
+_SSH_WITHOUT_PUSH = (
     'ralph_ssh() { case "$*" in *git-receive-pack*) echo "ralph: agents may not push" >&2; exit 1;; esac; '
     'ssh=$(git config core.sshCommand); eval "exec ${SSH_BEFORE_RALPH:-${ssh:-ssh}} \\"\\$@\\""; }; ralph_ssh'
 )
@@ -501,7 +501,7 @@ def write_launcher(run_dir: Path) -> Path:
     start = f'unset PYTHONDONTWRITEBYTECODE\nexec {shlex.join([sys.executable, "-P", "-c", code])} "$@"'
     # The tools find their run by this variable, which a shell of the agent may have dropped.
     text = to_bytes(f"#!/bin/sh\nexport RALPH_BIN={shlex.quote(str(path))}\n{start}\n")
-    with storage(path):
+    with storage_errors(path):
         if not path.is_file() or path.read_bytes() != text:
             path.parent.mkdir(exist_ok=True)
             write_atomic(path, text, mode=0o755, durable=False)
@@ -514,11 +514,11 @@ def forbid_push(environment: Mapping[str, str]) -> dict[str, str]:
     Fetching still works, and so does pushing to a repository on this machine. This prevents accidents and is no sandbox:
     a program can remove the settings from its environment.
     """
-    rules = {_OFF: "", **{local: local for local in _LOCAL}}
+    rules = {_REFUSED_PROTOCOL: "", **{local: local for local in _LOCAL_PREFIXES}}
     start = _count_settings(environment)
     guard = {
         "GIT_CONFIG_COUNT": str(start + len(rules)),
-        "GIT_SSH_COMMAND": _SSH,
+        "GIT_SSH_COMMAND": _SSH_WITHOUT_PUSH,
         "GIT_SSH_VARIANT": "ssh",
         "SSH_BEFORE_RALPH": environment.get("GIT_SSH_COMMAND", ""),
     }

@@ -20,13 +20,13 @@ from ralph.git import merge
 from ralph.git import worktree as git_worktree
 from ralph.git.command import Git
 from ralph.git.history import HEADS, contains
-from ralph.git.merge import Candidate, branch_tip, repair_branch
+from ralph.git.merge import Candidate, read_branch_tip, repair_branch
 from ralph.store import locks
 from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
 from ralph.workspace.workspaces import OpenWorktree, Workspaces
 from ralph.workspace.worktree_setup import SetupError
 
-TASK = "Ralph-Task"
+TASK_TRAILER = "Ralph-Task"
 """The trailer that identifies the merge of a task."""
 
 
@@ -111,7 +111,7 @@ class Merger:
         if not commit:
             return None
         branch = f"ralph/{self.workspaces.record.id}/{request.worktree}"
-        snapshot = await asyncio.to_thread(self.workspaces.update_own)
+        snapshot = await asyncio.to_thread(self.workspaces.update_run_worktree)
         return MergeEnded(
             key=request.key,
             worktree=request.worktree,
@@ -124,7 +124,7 @@ class Merger:
     async def _find_merge_commit(self, worktree: str) -> str:
         """The merge of a worktree; empty if it is not merged."""
         position = await self._read_position()
-        return await asyncio.to_thread(merge.find_merge, self._git, self.base, position, TASK, worktree)
+        return await asyncio.to_thread(merge.find_merge, self._git, self.base, position, TASK_TRAILER, worktree)
 
     async def _read_position(self) -> str:
         return await asyncio.to_thread(merge.read_position, self._git, self.workspaces.record.branch)
@@ -141,7 +141,7 @@ class Merger:
             return replace(nothing, end=MergeResult.CONFLICT, files=undecided)
         if lost:
             return replace(nothing, end=MergeResult.REVERTS, files=lost)
-        work = await asyncio.to_thread(merge.branch_tip, self._git, branch)
+        work = await asyncio.to_thread(merge.read_branch_tip, self._git, branch)
         onto = await self._read_position()
         if work == worktree.record.base:
             return replace(nothing, commit=onto)
@@ -150,7 +150,7 @@ class Merger:
     async def _try_merge(self, request: Merge, worktree: OpenWorktree, onto: str, work: str) -> MergeEnded:
         """Try the merge in the scratch worktree; only a tree on which the checks pass moves the branch of the run."""
         scratch, runner = await self.workspaces.open_scratch(onto)
-        text = f"{request.message.strip() or 'a task'}\n\n{TASK}: {request.worktree}\n"
+        text = f"{request.message.strip() or 'a task'}\n\n{TASK_TRAILER}: {request.worktree}\n"
         candidate: Candidate = await asyncio.to_thread(merge.try_merge, scratch, onto, work, text, worktree.tree)
         failed = MergeEnded(
             key=request.key,
@@ -201,10 +201,10 @@ class Lander:
     def _land(self, succeeded: bool) -> Landed | None:
         record, git = self.record, Git(self.root)
         if record.workspace != ".":
-            self.merger.workspaces.commit_own(f"ralph: {record.task}")
+            self.merger.workspaces.commit_run_worktree(f"ralph: {record.task}")
         else:
             repair_branch(git, record.branch)
-        commit = branch_tip(git, record.branch)
+        commit = read_branch_tip(git, record.branch)
         lands = succeeded and record.land != "branch"
         base = git.resolve_commit(record.onto or "HEAD")
         if commit == record.base or (not lands and base and contains(git, base, commit)):
@@ -231,7 +231,7 @@ def fast_forward_user_branch(root: Path, run: str, branch: str, commit: str, ont
         taken.release()
 
 
-def current_branch(root: Path) -> str:
+def read_current_branch(root: Path) -> str:
     """The full name of the user's current branch; empty if HEAD is detached."""
     head = Git(root).run("symbolic-ref", "-q", "HEAD", ok=(0, 1, 128)).text
     return head if head.startswith(HEADS) else ""

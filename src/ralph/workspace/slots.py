@@ -19,7 +19,7 @@ from ralph.core.codec import from_plain, to_plain
 from ralph.core.errors import StateError
 from ralph.core.text import count
 from ralph.documents.run_record import SlotLimits
-from ralph.store.files import open_regular, storage
+from ralph.store.files import open_regular, storage_errors
 from ralph.store.locks import is_held
 from ralph.store.user_state import state_directory
 from ralph.supervisor.processes import TURN_MARK, find_marked
@@ -58,7 +58,7 @@ class Table:
     waits: tuple[Wait, ...] = ()
 
 
-def machine_slots() -> int:
+def count_machine_slots() -> int:
     """How many turns run at once on this machine by default. Agents mostly wait for their models."""
     return max(8, 2 * (os.cpu_count() or 1))
 
@@ -98,7 +98,7 @@ class Slots:
             if any(use.key == key for use in mine):
                 return True
             room = self.room() if needs_worktree and not is_running else ""
-            self.why_full = "" if is_running else self._why_not(table, mine, kind) or room
+            self.why_full = "" if is_running else self._explain_refusal(table, mine, kind) or room
             others = [wait for wait in table.waits if wait.lock != self._lock]
             if self.why_full:
                 before = next((wait for wait in table.waits if wait.lock == self._lock), None)
@@ -129,14 +129,14 @@ class Slots:
         """Whether we wait for a slot, and not for our own turns or for room: only then do other runs let us go first."""
         return len(mine) < self.limits.run and not room
 
-    def _why_not(self, table: Table, mine: list[Use], kind: str) -> str:
+    def _explain_refusal(self, table: Table, mine: list[Use], kind: str) -> str:
         limits = self.limits
         if len(mine) >= limits.run:
             return f"{len(mine)} of {count(limits.run, 'turn')} of this run {'is' if len(mine) == 1 else 'are'} running"
         most = limits.agents.get(kind)
         if most is not None and sum(use.agent == kind for use in table.uses) >= most:
             return f"all slots of {kind} are in use: {most}"
-        machine = limits.machine or machine_slots()
+        machine = limits.machine or count_machine_slots()
         if len(table.uses) >= machine:
             runs = sorted({use.run for use in table.uses})
             return f"all slots of this machine are in use: {machine}, by {', '.join(runs[:5])}"
@@ -146,7 +146,7 @@ class Slots:
 
     def _find_run_ahead(self, table: Table, mine: int, kind: str) -> str:
         """A run that gets the free slot before us: it waits, it could use the slot, and has fewer or waits longer."""
-        machine, most = self.limits.machine or machine_slots(), self.limits.agents.get(kind)
+        machine, most = self.limits.machine or count_machine_slots(), self.limits.agents.get(kind)
         own = next((wait for wait in table.waits if wait.lock == self._lock), None)
         since = own.since if own else time.time()
         ahead = []
@@ -173,7 +173,7 @@ class Slots:
     @contextmanager
     def _open_table(self) -> Iterator[tuple[Table, Callable[[Table], None]]]:
         """The table without dead runs, and a function that writes it; locked meanwhile."""
-        with storage(self.path):
+        with storage_errors(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = open_regular(self.path, os.O_CREAT | os.O_RDWR)
         try:
@@ -183,7 +183,7 @@ class Slots:
             def write(new: Table) -> None:
                 # One write, never shorter than before: a kill must not leave half a table.
                 data = json.dumps(to_plain(new)).encode().ljust(os.fstat(descriptor).st_size)
-                with storage(self.path):
+                with storage_errors(self.path):
                     os.pwrite(descriptor, data, 0)
 
             yield table, write

@@ -22,7 +22,7 @@ from ralph.core.limits import Quota, Usage
 from ralph.core.prompt import NOT_FOUND
 from ralph.core.redaction import Redactor
 from ralph.core.turns import INBOX, OUTBOX, AgentEvent, EventKind, Failure, TurnRequest
-from ralph.store.files import read_limited, storage, to_bytes, to_text
+from ralph.store.files import read_limited, storage_errors, to_bytes, to_text
 from ralph.store.journal import read_raw
 
 COPY_LIMIT = 20 * 1024 * 1024
@@ -48,7 +48,7 @@ class TurnFiles:
         """Write the inbox of a turn and empty the outbox. Other files there are moved into the directory `aside`."""
         if self._inbox_texts == texts and self._inbox_entries == _list_entries(self.inbox) and self._is_clean():
             return
-        with storage(self._home):
+        with storage_errors(self._home):
             self.remove(aside)
             self.inbox.mkdir(parents=True)
             self.outbox.mkdir()
@@ -61,7 +61,7 @@ class TurnFiles:
         """Move what a turn left in the outbox into its directory, without secrets; links are not followed."""
         if self._is_clean():
             return
-        with storage(directory):
+        with storage_errors(directory):
             if _list_entries(self.outbox) and not self._home.is_symlink() and not (directory / "outbox").exists():
                 shutil.move(self.outbox, directory / "outbox")
                 self._redact(directory / "outbox")
@@ -105,7 +105,7 @@ def _redact_file(path: Path, redactor: Redactor) -> None:
         path.write_bytes(clean)
 
 
-def copy_lent_files(root: Path, inbox: Path, copied_files: Mapping[str, str]) -> None:
+def copy_files_into_inbox(root: Path, inbox: Path, copied_files: Mapping[str, str]) -> None:
     """Copy files, and the files of directories, into the inbox; links, and large files of a directory, are left out."""
     for name, source in copied_files.items():
         lent = root / source

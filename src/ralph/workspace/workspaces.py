@@ -29,7 +29,7 @@ from ralph.verify.verifier import Verifier
 from ralph.workspace.local import LocalTurns
 from ralph.workspace.turn_files import TurnFiles
 from ralph.workspace.worktree_setup import (
-    OWN,
+    RUN_WORKTREE,
     SetupError,
     WorktreeRecord,
     WorktreeRecords,
@@ -86,22 +86,22 @@ class Workspaces:
         """Whether tasks have worktrees of their own. Without git, all turns work in one tree, one after the other."""
         return bool(self.record.branch)
 
-    async def _set_up_own(self) -> None:
+    async def _set_up_run_worktree(self) -> None:
         """Set up the worktree of the whole run, if it has one."""
         if self.record.workspace == "." or self._own_ready:
             return
         self._own_ready = True
-        tree, record = self._own_worktree()
+        tree, record = self._open_run_worktree()
         self.worktree_setup.copy_files(tree)
-        ready = await self.worktree_setup.set_up(tree, self.runner, OWN, record.ready)
+        ready = await self.worktree_setup.set_up(tree, self.runner, RUN_WORKTREE, record.ready)
         if ready != record.ready:
-            self.records.write(OWN, replace(record, ready=ready, size=self.worktree_setup.size(tree)))
+            self.records.write(RUN_WORKTREE, replace(record, ready=ready, size=self.worktree_setup.size(tree)))
 
     async def run(self, turn: Turn, watch: Callable[[AgentEvent], None]) -> TurnResult:
         """Run a turn in its workspace. What it did in a worktree is committed to the branch of the worktree."""
         name, label = turn.request.worktree, f"turn {turn.number} ({turn.request.role})"
         if not name:
-            await self._set_up_own()
+            await self._set_up_run_worktree()
             self.verifier.note_turn()
             return self._end_before_start(turn) or await self.turns.run(turn, watch)
         if not self.has_worktrees:
@@ -143,7 +143,7 @@ class Workspaces:
     ) -> Verdict:
         """Run checks in a worktree, or in the run's own tree."""
         if not worktree or not self.has_worktrees:
-            await self._set_up_own()
+            await self._set_up_run_worktree()
             return await self.verifier.run(key, checks, seen_failing)
         try:
             opened = await self.open(worktree)
@@ -162,7 +162,7 @@ class Workspaces:
             if worktree is None or not worktree.tree.path.is_dir():
                 worktree = self._worktrees[name] = await asyncio.to_thread(self._make_worktree, name)
             if name.startswith(READ_ONLY_PREFIX):
-                await asyncio.to_thread(self._follow, worktree)
+                await asyncio.to_thread(self._move_to_branch_tip, worktree)
             await self._set_up(worktree)
             if request and request.merges_run_branch and worktree.record.merged_for != request.key:
                 await asyncio.to_thread(self._merge_run_branch, worktree, request.key)
@@ -201,13 +201,13 @@ class Workspaces:
         repository = find_repository(self.root)
         if repository is None:
             return Removal("the git repository no longer exists")
-        tree = git_worktree.task_worktree(repository, self.root, self.record.id, name)
+        tree = git_worktree.locate_task_worktree(repository, self.root, self.record.id, name)
         if tree.path.exists():
-            merge.keep_under_ref(tree, self._left_ref(name, "end"), self.worktree_setup.paths(tree))
+            merge.keep_under_ref(tree, self._name_leftover_ref(name, "end"), self.worktree_setup.paths(tree))
             merge.reset_worktree(tree, "HEAD")
         removal = git_worktree.remove(tree, self.record.branch)
         if removal:
-            Git(self.root).run("update-ref", "-d", self._snapshot_ref(name))
+            Git(self.root).run("update-ref", "-d", self._name_snapshot_ref(name))
             self.records.forget(name)
         return removal
 
@@ -224,9 +224,9 @@ class Workspaces:
         """The scratch worktree in which merges are tried, and the runner for checks in it."""
         if self._scratch is None:
             self._scratch = await asyncio.to_thread(git_worktree.create_scratch, self.root, self.record.id, onto)
-        return self._scratch, self._runner(self._scratch)
+        return self._scratch, self._make_runner(self._scratch)
 
-    def _runner(self, tree: Worktree) -> CheckRunner:
+    def _make_runner(self, tree: Worktree) -> CheckRunner:
         environment = with_git_ceiling(self.runner.environment, tree)
         runner = replace(self.runner, workspace=self._work_dir(tree), environment=environment)
         return (
@@ -245,27 +245,27 @@ class Workspaces:
         """Move the branch of the run, and the run's own worktree with it; return the snapshot of that worktree."""
         with self._own_lock:
             merge.advance_branch(Git(self.root), self.record.branch, onto, commit)
-            return self._update_own()
+            return self._update_run_worktree()
 
-    def update_own(self) -> str:
+    def update_run_worktree(self) -> str:
         """Update the run's own worktree to the last merge; return its snapshot."""
         with self._own_lock:
-            return self._update_own()
+            return self._update_run_worktree()
 
-    def _update_own(self) -> str:
+    def _update_run_worktree(self) -> str:
         if self.record.workspace == ".":
             return ""
-        tree, record = self._own_worktree()
+        tree, record = self._open_run_worktree()
         position = merge.read_position(Git(self.root), self.record.branch)
         if record.run_branch_at != position:
             merge.reset_worktree(tree, position)
             self.worktree_setup.copy_files(tree)
-            self.records.write(OWN, replace(record, run_branch_at=position))
+            self.records.write(RUN_WORKTREE, replace(record, run_branch_at=position))
         if self.verifier.snapshots is None:
             return ""
         return self.verifier.snapshots.take("what was done in parallel").snapshot
 
-    def commit_own(self, message: str) -> None:
+    def commit_run_worktree(self, message: str) -> None:
         """Commit what is in the run's own worktree, if it has one: new worktrees of tasks start from that.
 
         If an engine was killed between a merge and the update of this worktree, the update comes first. The worktree
@@ -274,28 +274,28 @@ class Workspaces:
         if self.record.workspace == ".":
             return
         with self._own_lock:
-            tree, record = self._own_worktree()
+            tree, record = self._open_run_worktree()
             git, ref = Git(self.root), git_worktree.position_ref(self.record.branch)
             position = git.resolve_commit(ref)
             if position and not (record.run_branch_at and contains(git, record.run_branch_at, position)):
-                self._update_own()
+                self._update_run_worktree()
                 return
             known = [one for one in (self.record.base, position) if one]
             tip = merge.save_worktree(tree, message, leaving_out=self.worktree_setup.paths(tree), known=known)
             # The record first: a position ahead of the record means a merge that this worktree does not have yet.
-            self.records.write(OWN, replace(record, run_branch_at=tip))
+            self.records.write(RUN_WORKTREE, replace(record, run_branch_at=tip))
             if tip != position:
                 git.run("update-ref", ref, tip, position)
 
-    def _own_worktree(self) -> tuple[Worktree, WorktreeRecord]:
+    def _open_run_worktree(self) -> tuple[Worktree, WorktreeRecord]:
         """The run's own worktree, and its record."""
         tree = git_worktree.ensure_worktree(self.root, self.record.id)
-        return tree, self.records.read(OWN) or WorktreeRecord(tree.branch, self.record.base)
+        return tree, self.records.read(RUN_WORKTREE) or WorktreeRecord(tree.branch, self.record.base)
 
     def _make_worktree(self, name: str) -> OpenWorktree:
         record = self.records.read(name)
         if record is None:
-            self.commit_own(f"ralph: before parallel work\n\n{self.record.task}")
+            self.commit_run_worktree(f"ralph: before parallel work\n\n{self.record.task}")
             start = merge.read_position(Git(self.root), self.record.branch)
             record = WorktreeRecord(f"ralph/{self.record.id}/{name}", start)
             self.records.write(name, record)
@@ -303,11 +303,16 @@ class Workspaces:
         self.worktree_setup.copy_files(tree)
         home, excluding = self.records.home(name), self.worktree_setup.paths(tree)
         snapshots = Snapshots.open(
-            self.root, self._work_dir(tree), self.record.id, home, ref=self._snapshot_ref(name), excluding=excluding
+            self.root,
+            self._work_dir(tree),
+            self.record.id,
+            home,
+            ref=self._name_snapshot_ref(name),
+            excluding=excluding,
         )
         if snapshots.latest() is None:
             snapshots.begin(record.base)
-        verifier = replace(self.verifier, runner=self._runner(tree), snapshots=snapshots, last=None, flaky=set())
+        verifier = replace(self.verifier, runner=self._make_runner(tree), snapshots=snapshots, last=None, flaky=set())
         turns = replace(
             self.turns,
             workspace=self._work_dir(tree),
@@ -336,7 +341,7 @@ class Workspaces:
             self._write_record(worktree, replace(worktree.record, merged_for=key))
             return
         if worktree.record.unresolved_merge:
-            own, left = worktree.record.unresolved_merge.own, self._left_ref(worktree.tree.name, key)
+            own, left = worktree.record.unresolved_merge.own, self._name_leftover_ref(worktree.tree.name, key)
             merge.keep_under_ref(worktree.tree, left, self.worktree_setup.paths(worktree.tree), since=own)
             merge.reset_worktree(worktree.tree, own)
             self.worktree_setup.copy_files(worktree.tree)
@@ -384,14 +389,14 @@ class Workspaces:
     def _discard_changes(self, worktree: OpenWorktree, key: str) -> None:
         """Revert the changes of a turn that may only read. They stay under a ref."""
         merge.keep_under_ref(
-            worktree.tree, self._left_ref(worktree.tree.name, key), self.worktree_setup.paths(worktree.tree)
+            worktree.tree, self._name_leftover_ref(worktree.tree.name, key), self.worktree_setup.paths(worktree.tree)
         )
         merge.reset_worktree(worktree.tree, "HEAD")
         self.worktree_setup.copy_files(worktree.tree)
 
-    def _follow(self, worktree: OpenWorktree) -> None:
+    def _move_to_branch_tip(self, worktree: OpenWorktree) -> None:
         """Move a read-only worktree to the tip of the run's branch."""
-        tip = merge.branch_tip(Git(self.root), self.record.branch)
+        tip = merge.read_branch_tip(Git(self.root), self.record.branch)
         if Git(worktree.tree.path).resolve_commit() != tip:
             merge.reset_worktree(worktree.tree, tip)
             self.worktree_setup.copy_files(worktree.tree)
@@ -402,9 +407,9 @@ class Workspaces:
         self.records.write(worktree.tree.name, record)
         worktree.record = record
 
-    def _left_ref(self, name: str, when: str) -> str:
+    def _name_leftover_ref(self, name: str, when: str) -> str:
         """The ref for what was in a worktree and not on its branch."""
         return f"refs/ralph-left/{self.record.id}/{name}/{re.sub(r'[^A-Za-z0-9_-]', '-', when)}"
 
-    def _snapshot_ref(self, name: str) -> str:
+    def _name_snapshot_ref(self, name: str) -> str:
         return f"refs/ralph-work/{self.record.id}/{name}"

@@ -21,7 +21,7 @@ from ralph.git.merge import UnresolvedMerge
 from ralph.git.worktree import Worktree
 from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
 from ralph.verify.runner import CheckRunner
-from ralph.workspace.local import SHARED
+from ralph.workspace.local import SHARED_DIRECTORY
 
 _MANIFESTS = frozenset(
     (
@@ -51,12 +51,12 @@ class WorktreeSetup:
     def paths(self, tree: Worktree) -> tuple[str, ...]:
         """The paths in a worktree that are not part of the work, relative to its top."""
         inside = tree.workspace.relative_to(tree.path)
-        linked = (SHARED,) if (tree.workspace / SHARED).is_symlink() else ()
+        linked = (SHARED_DIRECTORY,) if (tree.workspace / SHARED_DIRECTORY).is_symlink() else ()
         return tuple((inside / name).as_posix() for name in (*self.trees.copy, *self.trees.share, *linked))
 
     def size(self, tree: Worktree) -> int:
         """The bytes of a worktree on disk, if they are limited; else 0."""
-        return _size(tree.path) if self.trees.most_bytes is not None else 0
+        return _measure_size(tree.path) if self.trees.most_bytes is not None else 0
 
     def copy_files(self, tree: Worktree) -> None:
         """Copy untracked files into a worktree, and link shared directories. Existing files are not replaced."""
@@ -124,7 +124,7 @@ def _must_set_up_again(git: Git, since: str, head: str) -> bool:
     return any(Path(name).name in _MANIFESTS for name in git.run("diff", "--name-only", "-z", since, head).names)
 
 
-def _size(path: Path) -> int:
+def _measure_size(path: Path) -> int:
     """The bytes of a directory on disk. Links are not followed."""
     size = 0
     for directory, _, names in os.walk(path):
@@ -135,7 +135,7 @@ def _size(path: Path) -> int:
     return size
 
 
-OWN = "own"
+RUN_WORKTREE = "own"
 """The name of the run's own workspace in records."""
 
 
@@ -184,7 +184,7 @@ class WorktreeRecords:
     def names(self) -> list[str]:
         """The workspaces of tasks that exist."""
         stems = (file.stem for file in self.directory.glob("*.json"))
-        return [stem.replace(".", "/") for stem in stems if stem != OWN]
+        return [stem.replace(".", "/") for stem in stems if stem != RUN_WORKTREE]
 
     def _record_path(self, name: str) -> Path:
         return self.directory / f"{name.replace('/', '.')}.json"
@@ -197,7 +197,7 @@ def _read(file: Path) -> WorktreeRecord | None:
         return None
 
 
-def reason_no_room(root: Path, most: int | None) -> str:
+def explain_no_room(root: Path, most: int | None) -> str:
     """Why there is no room for another worktree; empty if there is."""
     if most is None:
         return ""

@@ -27,7 +27,7 @@ from ralph.documents.agent.notes import (
     renumber_decisions,
     search_memories,
 )
-from ralph.documents.agent.tasks import CLOSED, FAILED, IN_PROGRESS, OPEN, AgentTasks, new_row
+from ralph.documents.agent.tasks import CLOSED, FAILED, IN_PROGRESS, OPEN, AgentTasks, render_new_task
 
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -39,7 +39,7 @@ LINES = st.text(st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp")), min_
 
 def row(id: str, **more: object) -> dict[str, object]:
     fields = {"description": "", "key": "", "priority": 3, "blocked_by": [], "run": "r1", **more}
-    return new_row(id, id.upper(), "2026-11-16T09:00:00+00:00", **fields)  # type: ignore[arg-type]
+    return render_new_task(id, id.upper(), "2026-11-16T09:00:00+00:00", **fields)  # type: ignore[arg-type]
 
 
 def tasks(*rows: dict[str, object]) -> AgentTasks:

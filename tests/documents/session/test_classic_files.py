@@ -11,7 +11,7 @@ from ralph.documents.session.plan import count_cycles, merge_questions
 from ralph.documents.session.progress import CLASSIC, Marker, parse_progress
 from ralph.documents.session.repair import repair
 from ralph.documents.session.reports import Assessment, ClassicReview, compose_classic_review, parse_classic_review
-from ralph.documents.session.tasks import ids_in
+from ralph.documents.session.tasks import parse_ids
 
 AT = "2026-02-12T10:00:00+07:00"
 BULLETS = """\
@@ -146,7 +146,7 @@ def test_graphs_and_rules_of_inheritance_count() -> None:
     ],
 )
 def test_ids_in_lists_and_ranges(text: str, ids: str) -> None:
-    assert ids_in(text) == tuple(f"task-{id}" for id in ids.split())
+    assert parse_ids(text) == tuple(f"task-{id}" for id in ids.split())
 
 
 def test_tasks_are_put_in_and_everything_else_stays() -> None:
@@ -159,7 +159,7 @@ def test_tasks_are_put_in_and_everything_else_stays() -> None:
     assert list(tasks.parse_task_list(text)) == ["plan-init", "task-1", "task-2", "task-3", "task-4"]
     assert "A word at the end." in text and "## Parallel Groups" in text
     assert tasks.merge_tasks(BULLETS, "- task-1: Another\n", ()) == BULLETS, "what was begun is not defined anew"
-    for old in (NUMBERED, HEADINGS, GRAPH, tasks.new_task_list(), ""):
+    for old in (NUMBERED, HEADINGS, GRAPH, tasks.render_new_task_list(), ""):
         new = tasks.merge_tasks(old, "- task-9: New\n", ())
         assert "task-9" in tasks.parse_task_list(new)
         lines = [line for line in old.splitlines() if line]

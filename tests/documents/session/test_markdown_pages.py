@@ -5,7 +5,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from ralph.documents.session.markdown import Page, bullets, cells, contain_markdown, fields, row, rows
+from ralph.documents.session.markdown import Page, contain_markdown, fields, parse_bullets, parse_cells, row, rows
 
 LINES = [
     "",
@@ -109,7 +109,7 @@ class TestChanges:
 
 class TestParts:
     def test_bullets_have_boxes_and_lines_below_them(self) -> None:
-        found = bullets(
+        found = parse_bullets(
             [
                 "Some:",
                 "* [ ] one",
@@ -147,4 +147,4 @@ class TestParts:
             ["a|b", "c d"],
             ["e"],
         ]
-        assert cells("|---|") is None
+        assert parse_cells("|---|") is None

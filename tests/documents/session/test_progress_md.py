@@ -10,9 +10,9 @@ from ralph.documents.session.progress import (
     ProgressItem,
     find_progress_problems,
     is_legal_change,
-    new_progress,
     parse_progress,
     read_marker,
+    render_new_progress,
 )
 
 STEPS = ("plan-init", "plan-brainstorm", "plan-research", "plan-breakdown")
@@ -93,10 +93,10 @@ class TestMarkers:
 
 class TestReading:
     def test_a_new_one_has_what_it_must_have(self) -> None:
-        assert new_progress(1, STEPS).text == NEW
+        assert render_new_progress(1, STEPS).text == NEW
         assert find_progress_problems(NEW) == []
-        assert list(new_progress(1, STEPS).items) == list(STEPS)
-        assert "| 2 | Replanning | 0/0 | N/A |" in new_progress(2, ()).text
+        assert list(render_new_progress(1, STEPS).items) == list(STEPS)
+        assert "| 2 | Replanning | 0/0 | N/A |" in render_new_progress(2, ()).text
 
     def test_what_people_and_agents_wrote_is_understood(self) -> None:
         items = parse_progress(REAL).items

@@ -8,9 +8,9 @@ from ralph.documents.session.reports import (
     STUB,
     ReviewVerdict,
     append_review,
-    attempt_of,
     compose_failed_report,
     compose_report,
+    parse_attempt,
     parse_report,
     report_name,
 )
@@ -75,7 +75,7 @@ class TestNames:
         ],
     )
     def test_report_name_contains_the_attempt(self, name: str, attempt: int | None) -> None:
-        assert attempt_of(name, "task-1") == attempt
+        assert parse_attempt(name, "task-1") == attempt
 
 
 class TestReading:

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from ralph.documents.session import metadata, progress
 from ralph.documents.session.layout import Layout
 from ralph.documents.session.metadata import Metadata
-from ralph.documents.session.progress import Marker, Progress, new_progress, parse_progress
-from ralph.documents.session.repair import PLANNING, REPLANNING, Repaired, inferred_state, repair
+from ralph.documents.session.progress import Marker, Progress, parse_progress, render_new_progress
+from ralph.documents.session.repair import PLANNING, REPLANNING, Repaired, infer_state, repair
 from ralph.documents.session.reports import append_review, compose_report
 from ralph.documents.session.tasks import Task, render_task
 
@@ -24,7 +24,7 @@ def marked(**markers: str) -> Progress:
 
 def session(iteration: int = 1) -> dict[str, str]:
     """A session in which nothing is wrong."""
-    text = new_progress(1, PLANNING)
+    text = render_new_progress(1, PLANNING)
     for step in PLANNING:
         text = text.with_item(step, Marker.DONE, f"completed: {AT}")
     text = text.with_section(
@@ -62,7 +62,7 @@ class TestStates:
         ],
     )
     def test_state_follows_from_the_markers(self, markers: dict[str, str], reviewed: bool, state: str) -> None:
-        assert inferred_state(marked(**markers), reviewed=reviewed) == state
+        assert infer_state(marked(**markers), reviewed=reviewed) == state
 
 
 class TestRepair:

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from ralph.core.errors import StateError, UsageError
 from ralph.documents.session.layout import Layout
-from ralph.documents.session.tasks import Task, find_task_problems, iteration_of, parse_task, render_task, valid_task_id
+from ralph.documents.session.tasks import (
+    Task,
+    find_task_problems,
+    parse_iteration,
+    parse_task,
+    parse_task_id,
+    render_task,
+)
 from ralph.documents.session.values import parse_timestamp, render_timestamp
 
 SEED = """---
@@ -107,7 +114,7 @@ class TestTasks:
     def test_the_heading_may_be_all_there_is(self) -> None:
         task = parse_task("# Task: task-7 - Write the docs\n\n## Acceptance criteria:\n1. they exist\n")
         assert (task.id, task.title, task.criteria) == ("task-7", "Write the docs", ("they exist",))
-        assert (iteration_of("---\niteration: 3\n---\n"), iteration_of("x")) == (3, 1)
+        assert (parse_iteration("---\niteration: 3\n---\n"), parse_iteration("x")) == (3, 1)
 
     def test_faults_name_their_line(self) -> None:
         bad = (
@@ -138,7 +145,7 @@ class TestTasks:
 
     @pytest.mark.parametrize("id", ["task-1", "task-2.1", "task-critique-1-2", "build_all", "7", "A.b-c"])
     def test_ids_that_pass(self, id: str) -> None:
-        assert valid_task_id(id) == id
+        assert parse_task_id(id) == id
 
     @pytest.mark.parametrize(
         "id",
@@ -165,7 +172,7 @@ class TestTasks:
     )
     def test_ids_that_do_not(self, id: str) -> None:
         with pytest.raises(StateError):
-            valid_task_id(id)
+            parse_task_id(id)
 
     @settings(max_examples=100, deadline=None)
     @given(

@@ -8,7 +8,7 @@ from ralph.cli.render.journal import DOUBLE, Renderer, turn_ended_lines
 from ralph.cli.render.session import SessionRenderer
 from ralph.core.entries import ChecksStarted, Record, RunStarted
 from ralph.core.events import DocumentEdited, MergeEnded, RunEnded, TurnEnded, TurnStarted, WorkCommitted
-from ralph.core.limits import describe_cost, ways_to_go_on
+from ralph.core.limits import describe_cost, list_options_to_continue
 from ralph.documents.agent.events import EventLine, parse_events
 from ralph.documents.hats.definition import show_role
 from ralph.workflows.loop.report import add_up_changes, describe_change, format_duration
@@ -94,7 +94,7 @@ class HatsRenderer(SessionRenderer):
         return [*lines, f"Next:   {self.then(ended)}", DOUBLE]
 
     def then(self, ended: RunEnded) -> str:
-        is_limit = bool(ways_to_go_on(ended.outcome, ended.limits, ended.spent))
+        is_limit = bool(list_options_to_continue(ended.outcome, ended.limits, ended.spent))
         more = '   (--guidance "...")' if ended.outcome.resumable and not is_limit else ""
         # A run of hats continues with `ralph resume`, not with the commands of sessions.
         return Renderer.then(self, ended) + more

@@ -42,7 +42,7 @@ from ralph.core.events import (
     WorkCommitted,
 )
 from ralph.core.ids import SESSION_WORKFLOWS
-from ralph.core.limits import Limits, describe_cost, ways_to_go_on
+from ralph.core.limits import Limits, describe_cost, list_options_to_continue
 from ralph.core.signals import CTRL_C, RESUMED, SignalType
 from ralph.core.text import count
 from ralph.core.turns import IMAGE, EventKind, TurnEnd
@@ -154,7 +154,7 @@ class Renderer:
 
     def then(self, ended: RunEnded) -> str:
         """What to type next."""
-        if ways := ways_to_go_on(ended.outcome, ended.limits, ended.spent):
+        if ways := list_options_to_continue(ended.outcome, ended.limits, ended.spent):
             return f"ralph resume {self.run} {ways[0].option}   ({ways[0].grants})"
         if ended.outcome.resumable:
             return f"ralph resume {self.run}"
@@ -372,15 +372,15 @@ def renderer_for(project: Project, record: RunRecord, limits: Limits, *, from_th
 
         return SessionRenderer(record.id, has_snapshots=record.snapshots, root=root)
     if record.hats:
-        from ralph.app.workflows import hats_workflow
+        from ralph.app.workflows import build_hats_workflow
         from ralph.cli.render.hats import HatsRenderer
 
-        events = project.root / hats_workflow(record, project.root).events_path
+        events = project.root / build_hats_workflow(record, project.root).events_path
         return HatsRenderer(record.id, has_snapshots=record.snapshots, root=root, events=events)
-    from ralph.app.workflows import loop_workflow
+    from ralph.app.workflows import build_loop_workflow
     from ralph.cli.render.loop import LoopRenderer
 
-    loop = loop_workflow(record, project.root, limits)
+    loop = build_loop_workflow(record, project.root, limits)
     path = project.root / loop.state_path
     try:
         text = "" if from_the_start else read_limited(path).decode(errors="replace")

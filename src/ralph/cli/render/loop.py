@@ -7,7 +7,7 @@ from ralph.cli.render.journal import DOUBLE, RULE, Renderer, checked_lines, rece
 from ralph.core.entries import ChecksStarted, LimitExtended, Record, RunStarted
 from ralph.core.events import ChecksEnded, Event, RunEnded, TurnEnded, TurnStarted, WorkCommitted
 from ralph.core.ids import BASELINE, WorkKey
-from ralph.core.limits import Limits, describe_cost, option_to_go_on, ways_to_go_on
+from ralph.core.limits import Limits, describe_cost, list_options_to_continue, suggest_option_to_continue
 from ralph.core.outcomes import Outcome
 from ralph.core.text import count
 from ralph.workflows.loop import HOME
@@ -166,12 +166,12 @@ class LoopRenderer(Renderer):
 
     def _options(self, ended: RunEnded) -> list[str]:
         run, best = self.run, self.state.best
-        ways = ways_to_go_on(ended.outcome, ended.limits, ended.spent)
+        ways = list_options_to_continue(ended.outcome, ended.limits, ended.spent)
         lines = []
         if self.state.blocking_rules:
             lines.append(f"- {allow_command(run, self.state.blocking_rules)}   (if the changes are right)")
         lines += [f"- ralph resume {run} {way.option}   ({way.grants})" for way in ways]
-        more = "" if ways or self.state.pending else option_to_go_on(ended.limits, ended.spent)
+        more = "" if ways or self.state.pending else suggest_option_to_continue(ended.limits, ended.spent)
         if ended.outcome in (Outcome.STUCK, Outcome.AWAITING_GUIDANCE):
             lines.append(f'- ralph resume {run} --guidance "what to do differently"{more}')
             lines.append(

@@ -10,7 +10,7 @@ from ralph.cli.console import one_line
 from ralph.cli.render.journal import Renderer
 from ralph.core.entries import Record
 from ralph.core.events import RunEnded, TaskChanged, TurnEnded
-from ralph.core.limits import ways_to_go_on
+from ralph.core.limits import list_options_to_continue
 from ralph.core.outcomes import Outcome
 from ralph.core.text import count, count_are
 from ralph.documents.session.metadata import State, Status
@@ -47,7 +47,7 @@ class SessionRenderer(Renderer):
 
     def then(self, ended: RunEnded) -> str:
         run = self.run
-        if ways_to_go_on(ended.outcome, ended.limits, ended.spent):
+        if list_options_to_continue(ended.outcome, ended.limits, ended.spent):
             return super().then(ended)
         todo = {
             Outcome.AWAITING_FEEDBACK: f'ralph session feedback {run} "...", then ralph session resume {run}',

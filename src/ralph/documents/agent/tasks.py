@@ -158,7 +158,7 @@ def _read(line: str) -> AgentTask:
     return task
 
 
-def new_row(
+def render_new_task(
     id: str, title: str, at: str, *, description: str, key: str, priority: int, blocked_by: list[str], run: str
 ) -> dict[str, object]:
     """The line of a new task; what is empty is left out."""

@@ -120,7 +120,7 @@ class HatsSettings:
         """The hat of that id; None for the coordinator."""
         return next((hat for hat in self.hats if hat.id == name), None)
 
-    def receiver_of(self, topic: str, exhausted: Collection[str] = ()) -> str:
+    def find_receiver_of(self, topic: str, exhausted: Collection[str] = ()) -> str:
         """The id of the hat that receives a topic: exact triggers before patterns, in the order of the preset.
 
         If no hat does, the coordinator.
@@ -133,7 +133,7 @@ class HatsSettings:
         ]
         return min(found)[2] if found else COORDINATOR
 
-    def owners(self, topic: str) -> tuple[str, ...]:
+    def find_owners(self, topic: str) -> tuple[str, ...]:
         """The hats that list a topic in `publishes`; a pattern counts only if no hat names the topic itself."""
         named = tuple(hat.id for hat in self.hats if topic in hat.publishes)
         return named or tuple(hat.id for hat in self.hats if any(topic_matches(one, topic) for one in hat.publishes))
@@ -146,14 +146,14 @@ class HatsSettings:
         """
         if not self.hats or topic not in (self.completion, self.cancellation, *self.required):
             return None
-        owners = self.owners(topic)
+        owners = self.find_owners(topic)
         if topic == self.completion:
             return owners or (COORDINATOR,)
         if topic == self.cancellation:
             return (*owners, COORDINATOR) if owners else None
         return owners
 
-    def publishing(self, publisher: str) -> dict[str, object]:
+    def list_publish_rules(self, publisher: str) -> dict[str, object]:
         """What a hat, the coordinator or the user may publish, for `documents.agent.events`."""
         hat = self.hat(publisher)
         reserved = {}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from ralph.documents.session.markdown import Page, Section
-from ralph.documents.session.values import front_values, parse_timestamp, text_of
+from ralph.documents.session.values import parse_timestamp, read_front_values, read_text
 
 CATEGORIES = ("tutorials", "how-to", "reference", "explanation")
 _CHOICES = {True: "the newer was taken", False: "the newer was kept", None: "the old one was kept"}
@@ -65,8 +65,8 @@ def _is_newer(source: str, target: str) -> bool | None:
 
 def _last_change(text: str) -> datetime | None:
     """When a file was last worked on, if its front matter says so."""
-    front = front_values(Page(text))
-    times = (parse_timestamp(text_of(front.get(key))) for key in _TIMES)
+    front = read_front_values(Page(text))
+    times = (parse_timestamp(read_text(front.get(key))) for key in _TIMES)
     return max((at for at in times if at), default=None)
 
 

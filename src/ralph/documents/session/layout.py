@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ralph.core.errors import StateError
-from ralph.core.ids import valid_session_id
+from ralph.core.ids import parse_session_id
 from ralph.documents.session import HOME, task_list, tasks
 from ralph.documents.session.progress import CLASSIC, STANDARD, Style
-from ralph.documents.session.reports import attempt_of, report_name
-from ralph.documents.session.tasks import Task, is_planning, is_task_id, natural_key, valid_task_id
+from ralph.documents.session.reports import parse_attempt, report_name
+from ralph.documents.session.tasks import Task, is_planning, is_task_id, make_natural_key, parse_task_id
 
 FEEDBACK = "feedbacks.md"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. +-]*")
@@ -74,7 +74,7 @@ class Layout:
 
     @property
     def notes(self) -> str:
-        """The guidance that the user gave while the session was under way."""
+        """The guidance that the user gave while the session was in progress."""
         return f"{self.root}/notes.md"
 
     def instructions_in(self, paths: Iterable[str]) -> str:
@@ -84,7 +84,7 @@ class Layout:
     @classmethod
     def of(cls, session_id: str, paths: Iterable[str] = ()) -> "Layout":
         """The layout that the files of a session have; new ones get the first."""
-        root = f"{HOME}/{valid_session_id(session_id)}"
+        root = f"{HOME}/{parse_session_id(session_id)}"
         inside = [path.removeprefix(f"{root}/") for path in paths if path.startswith(f"{root}/")]
         is_flat = any(path in ("plan.md", "progress.md") or path.startswith("tasks/") for path in inside)
         return cls(root, not is_flat and any(_NESTED.fullmatch(path) for path in inside))
@@ -111,17 +111,17 @@ class Layout:
         return f"{self._of(iteration)}/tasks"
 
     def task(self, iteration: int, task: str) -> str:
-        return f"{self.tasks(iteration)}/{valid_task_id(task)}.md"
+        return f"{self.tasks(iteration)}/{parse_task_id(task)}.md"
 
     def old_task(self, iteration: int, task: str) -> str:
         """The definition of a task before that iteration changed it."""
-        return f"{self.tasks(iteration)}/.history/{valid_task_id(task)}.i{iteration}.md"
+        return f"{self.tasks(iteration)}/.history/{parse_task_id(task)}.i{iteration}.md"
 
     def reports(self, iteration: int) -> str:
         return f"{self._of(iteration)}/reports"
 
     def report(self, iteration: int, task: str, attempt: int) -> str:
-        return f"{self.reports(iteration)}/{report_name(valid_task_id(task), attempt)}"
+        return f"{self.reports(iteration)}/{report_name(parse_task_id(task), attempt)}"
 
     def questions(self, iteration: int, category: str) -> str:
         home = self._below(iteration) if _OF_ITERATION.fullmatch(category) else self._of(iteration)
@@ -149,7 +149,7 @@ class Layout:
     def tasks_in(self, paths: Iterable[str], iteration: int) -> list[str]:
         """The tasks that have a file, in natural order."""
         found = _inside(paths, self.tasks(iteration), r"([^/]+)\.md")
-        return sorted(filter(is_task_id, found), key=natural_key)
+        return sorted(filter(is_task_id, found), key=make_natural_key)
 
     def batches_in(self, paths: Iterable[str], iteration: int) -> list[str]:
         """The batches of feedback for an iteration, oldest first."""
@@ -170,7 +170,7 @@ class Layout:
         """The reports on a task, by attempt, the first first."""
         home = f"{self.reports(iteration)}/"
         inside = (path for path in paths if path.startswith(home))
-        return dict(sorted((attempt, path) for path in inside if (attempt := attempt_of(path, task))))
+        return dict(sorted((attempt, path) for path in inside if (attempt := parse_attempt(path, task))))
 
     def updates_in(self, paths: Iterable[str]) -> dict[int, str]:
         """What the user asked for beside the batches of feedback, by number; only the classic layout has such files."""
@@ -234,7 +234,7 @@ class ClassicLayout(Layout):
     @classmethod
     def of(cls, session_id: str, paths: Iterable[str] = ()) -> "ClassicLayout":
         """The paths of the session of that id."""
-        return cls(f"{HOME}/{valid_session_id(session_id)}")
+        return cls(f"{HOME}/{parse_session_id(session_id)}")
 
     @property
     def task_list(self) -> str:
@@ -252,7 +252,7 @@ class ClassicLayout(Layout):
         return inner if self.instructions not in paths and inner in paths else self.instructions
 
     def report(self, iteration: int, task: str, attempt: int) -> str:
-        return f"{self.root}/tasks.{report_name(valid_task_id(task), attempt)}"
+        return f"{self.root}/tasks.{report_name(parse_task_id(task), attempt)}"
 
     def review(self, iteration: int) -> str:
         """The review of that number: there is one file for each."""
@@ -270,7 +270,7 @@ class ClassicLayout(Layout):
         return f"{self.root}/plan.iteration-{iteration}.md"
 
     def reports_in(self, paths: Iterable[str], iteration: int, task: str) -> dict[int, str]:
-        found = {attempt: path for path in self._own(paths) if (attempt := attempt_of(path, task))}
+        found = {attempt: path for path in self._own(paths) if (attempt := parse_attempt(path, task))}
         return dict(sorted(found.items()))
 
     def reviews_in(self, paths: Iterable[str]) -> dict[int, str]:

@@ -208,7 +208,7 @@ def name_of(title: str) -> str:
     return " ".join(re.sub(r"[^\w&/().,+-]", " ", title).casefold().split())
 
 
-def bullets(lines: Iterable[str]) -> list[Bullet]:
+def parse_bullets(lines: Iterable[str]) -> list[Bullet]:
     """The items of the lists in these lines, with what is below each."""
     found: list[tuple[str, str | None, list[str]]] = []
     base, gap, is_open = 0, False, False
@@ -245,7 +245,7 @@ def fields(lines: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def cells(line: str) -> list[str] | None:
+def parse_cells(line: str) -> list[str] | None:
     """The cells of a table row; None if the line is not a row, or is the line below the head."""
     line = line.strip()
     if not line.startswith("|") or not line.strip("|-: \t"):
@@ -260,7 +260,7 @@ def row(*values: object) -> str:
 
 def rows(lines: Iterable[str]) -> list[list[str]]:
     """The rows of the tables in these lines, heads included."""
-    return [found for line in lines if (found := cells(line))]
+    return [found for line in lines if (found := parse_cells(line))]
 
 
 def one_line(text: str) -> str:

@@ -21,9 +21,9 @@ from ralph.documents.session.values import (
     optional,
     read_all,
     read_mapping,
-    text_of,
+    read_text,
+    read_words,
     word,
-    words_of,
 )
 from ralph.documents.yaml_codec import WholeMapping, edit
 
@@ -151,7 +151,7 @@ class _Form(Generic[T]):
             return [describe_fault(error)]
         values, faults = read_all(document, self.keys)
         found = [
-            f"line {document.line(key)}: `{key}` is {text_of(document.get(key))[:40]}; this Ralph reads {known}"
+            f"line {document.line(key)}: `{key}` is {read_text(document.get(key))[:40]}; this Ralph reads {known}"
             for key, known in self.head.items()
             if document.has(key) and document.get(key) != known
         ]
@@ -221,8 +221,8 @@ _SESSION = _Form(
         "failed": ("tasks.failed", count(0)),
         "pending": ("tasks.pending", count(0)),
         "cancelled": ("tasks.cancelled", count(0)),
-        "replaced": ("tasks.replaced", optional(mapping(words_of), {})),
-        "processed": ("feedback.processed", optional(mapping(text_of), {})),
+        "replaced": ("tasks.replaced", optional(mapping(read_words), {})),
+        "processed": ("feedback.processed", optional(mapping(read_text), {})),
         "critique_cycle": ("session_review.cycle", count(0)),
         "request": ("request", optional(word, "")),
     },
@@ -238,7 +238,7 @@ _ITERATION = _Form(
         "planning_completed_at": ("planning_completed_at", optional(moment, "")),
         "completed_at": ("completed_at", optional(moment, "")),
         "tasks_defined": ("tasks_defined", count(0)),
-        "planning_tasks": ("planning_tasks", optional(mapping(text_of), {})),
+        "planning_tasks": ("planning_tasks", optional(mapping(read_text), {})),
     },
 )
 parse_metadata = _SESSION.parse

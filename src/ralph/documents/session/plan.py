@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ralph.core.errors import StateError
-from ralph.documents.session.markdown import BOM, Page, Section, bare, bullets, fields, row
+from ralph.documents.session.markdown import BOM, Page, Section, bare, fields, parse_bullets, row
 from ralph.documents.session.values import (
     Reader,
     choice,
     count,
-    first_of,
-    front_matter,
-    front_values,
+    find_first,
     number_of,
-    text_of,
+    read_front_matter,
+    read_front_values,
+    read_text,
+    read_words,
     with_front_matter,
-    words_of,
 )
 from ralph.documents.yaml_codec import dump
 
@@ -57,7 +57,7 @@ class Guardrails:
 
 def _read_minutes(value: Any) -> float:
     try:
-        minutes = float(re.sub(r"\s*min(?:ute)?s?$", "", text_of(value)))
+        minutes = float(re.sub(r"\s*min(?:ute)?s?$", "", read_text(value)))
     except ValueError:
         minutes = 0
     if not 0 < minutes < 1e6:
@@ -66,7 +66,7 @@ def _read_minutes(value: Any) -> float:
 
 
 def _read_categories(value: Any) -> tuple[str, ...]:
-    names = words_of(value)
+    names = read_words(value)
     if not names or not all(_CATEGORY.fullmatch(name) for name in names):
         raise ValueError("a list of words in lower case")
     return names
@@ -95,11 +95,11 @@ def parse_instructions(text: str, where: str = "") -> Guardrails:
     faults = []
     for line, key, value in _find_settings(text, where):
         name, read = _SETTINGS[key]
-        if text_of(value) not in ("", "null", "~"):
+        if read_text(value) not in ("", "null", "~"):
             try:
                 found[name] = read(value)
             except ValueError as error:
-                faults.append(f"line {line}: `{key}` must be {error}, and is {text_of(value)[:40]}")
+                faults.append(f"line {line}: `{key}` must be {error}, and is {read_text(value)[:40]}")
     if faults:
         raise StateError("\n".join(faults), where=where, todo="correct the file")
     return Guardrails(**found)
@@ -127,7 +127,7 @@ def render_instructions(session: str, home: str, *, is_parallel: bool) -> str:
 def _find_settings(text: str, where: str) -> Iterator[tuple[int, str, Any]]:
     """The line, path and value of every setting; those that count come last."""
     page = Page(text)
-    front = front_matter(page, where)
+    front = read_front_matter(page, where)
     front_paths = [path for path in _SETTING_PATHS if front.has(path)]
     front_keys = {_SETTING_PATHS[path] for path in front_paths}
     for number, line in enumerate(page.prose, 1):
@@ -152,7 +152,7 @@ def complete_feedback(text: str, iteration: int, stamp: str, timestamp: str, art
     """
     page = Page(text.replace("\r\n", "\n"))
     front = {"iteration": iteration, "timestamp": timestamp, "previous_iteration": iteration - 1}
-    missing = {key: value for key, value in front.items() if key not in front_values(page)}
+    missing = {key: value for key, value in front.items() if key not in read_front_values(page)}
     body = "\n".join(page.lines[page.body :]).strip()
     if not page.sections:
         first, *rest = body.removeprefix("- ").split("\n")
@@ -221,7 +221,7 @@ def parse_plan(text: str) -> Plan:
     goal, criteria = _find_section(page, "goal"), _find_section(page, "success criteria")
     if not (goal or criteria):
         return _parse_key_lines(page)
-    listed = [one for one in bullets(criteria.own if criteria else ()) if not _UNFILLED.fullmatch(one.text)]
+    listed = [one for one in parse_bullets(criteria.own if criteria else ()) if not _UNFILLED.fullmatch(one.text)]
     said = "\n".join(line for line in (goal.own if goal else ()) if line.strip())
     return Plan(said.strip(), tuple(one.whole for one in listed))
 
@@ -252,7 +252,7 @@ def _parse_key_lines(page: Page) -> Plan:
             said[key].append(line)
 
     lines = said.get("success criteria", [])
-    found = [one.text for one in bullets(lines)] or [part for line in lines for part in line.split(";")]
+    found = [one.text for one in parse_bullets(lines)] or [part for line in lines for part in line.split(";")]
     criteria = tuple(word for one in found if (word := bare(one)) and not _UNFILLED.fullmatch(word))
     return Plan("\n".join(said.get("goal", [])).strip(), criteria)
 
@@ -295,7 +295,7 @@ def parse_questions(text: str) -> PlanQuestions:
     """The questions in a file, as far as they can be read."""
     page = Page(text)
     found: dict[str, PlanQuestion] = {}
-    cycle = number_of(front_values(page).get("cycle")) or 0
+    cycle = number_of(read_front_values(page).get("cycle")) or 0
     for section in page.sections:
         if match := _CYCLE.fullmatch(section.name):
             cycle = max(cycle, int(match[1]))
@@ -330,4 +330,4 @@ def _merge_question(question: PlanQuestion, said: dict[str, str]) -> PlanQuestio
 
 def _find_word(words: tuple[str, ...], text: str) -> str:
     """The word that a field holds; empty in a form that is not filled in."""
-    return first_of(text, [(rf"\b{word}\b", word) for word in words]) or ""
+    return find_first(text, [(rf"\b{word}\b", word) for word in words]) or ""

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from ralph.core.errors import StateError
-from ralph.documents.session.markdown import BOM, Page, Section, bare, cells, name_of, one_line, row, split_lines
+from ralph.documents.session.markdown import BOM, Page, Section, bare, name_of, one_line, parse_cells, row, split_lines
 from ralph.documents.session.tasks import ID, STATUS, is_planning, normalize_id
 
 
@@ -290,7 +290,7 @@ class Progress:
             return self._with_text(page.append_lines(["## Iterations", *_TABLE, new]))
         last = section.start
         for index in range(section.start + 1, section.end):
-            found = cells(page.lines[index])
+            found = parse_cells(page.lines[index])
             if found and found[0] == str(iteration):
                 is_same = found == [one_line(cell) for cell in (str(iteration), status, tasks, feedbacks)]
                 return self if is_same else self._with_text(page.replace_lines(index, index + 1, [new]))
@@ -384,7 +384,7 @@ def implementation_title(iteration: int) -> str:
     return f"{IMPLEMENTATION} (Iteration {iteration})"
 
 
-def new_progress(iteration: int, planning: Sequence[str]) -> Progress:
+def render_new_progress(iteration: int, planning: Sequence[str]) -> Progress:
     """The file as an iteration begins, with these planning steps."""
     lines = [
         "# Progress",
@@ -405,7 +405,7 @@ def new_progress(iteration: int, planning: Sequence[str]) -> Progress:
     return parse_progress("\n".join(lines) + "\n")
 
 
-def new_classic_progress(done: Iterable[str], planning: Iterable[str]) -> Progress:
+def render_new_classic_progress(done: Iterable[str], planning: Iterable[str]) -> Progress:
     """The file as a classic session begins, with these planning steps, some of them done."""
     over = set(done)
     empty = parse_progress(f"# Progress Tracking\n\n## {PLANNING}\n\n## {IMPLEMENTATION}\n", CLASSIC)

@@ -29,11 +29,11 @@ from ralph.documents.session.progress import (
     count_markers,
     find_progress_problems,
     implementation_title,
-    new_classic_progress,
-    new_progress,
     parse_progress,
     planning_title,
     remove_invalid_markers,
+    render_new_classic_progress,
+    render_new_progress,
     repair_progress,
 )
 from ralph.documents.session.reports import Assessment, ReviewVerdict, parse_report, parse_review
@@ -43,7 +43,7 @@ from ralph.documents.session.stray_lines import (
     remove_stray_yaml_lines,
 )
 from ralph.documents.session.tasks import Task, is_planning
-from ralph.documents.session.values import parse_timestamp, read_mapping, render_timestamp, text_of
+from ralph.documents.session.values import parse_timestamp, read_mapping, read_text, render_timestamp
 from ralph.documents.yaml_codec import dump
 
 _KEYS = {
@@ -64,16 +64,16 @@ _STATES = re.compile(r"(?:.*/)?(?:state/current|iterations/\d+/state)\.ya?ml")
 def read_other_dialects(layout: Layout, files: Mapping[str, str]) -> dict[str, Any]:
     """The values of the metadata that other files and keys tell, by field, as far as they can be read."""
     found: dict[str, Any] = {}
-    for values in _sources(layout, files):
+    for values in _list_sources(layout, files):
         for path, names in _KEYS.items():
             for name in names:
-                if value := text_of(values.get(name)):
+                if value := read_text(values.get(name)):
                     text = dump(_nest_value(path, value))
                     found |= metadata.read_valid_fields(text)
     return found
 
 
-def _sources(layout: Layout, files: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+def _list_sources(layout: Layout, files: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
     """The sources of the state, the most trusted last: a section of progress.md, files of the state, and the metadata."""
     for path in sorted(path for path in files if path.startswith(f"{layout.root}/") and path.endswith("progress.md")):
         section = Page(files[path]).section("current state")
@@ -221,7 +221,9 @@ def _remove_stray_lines(
     if path in files:
         style = CLASSIC if isinstance(layout, ClassicLayout) else STANDARD
         defined = (
-            _classic_tasks(layout, files) if isinstance(layout, ClassicLayout) else layout.tasks_in(files, iteration)
+            _list_classic_tasks(layout, files)
+            if isinstance(layout, ClassicLayout)
+            else layout.tasks_in(files, iteration)
         )
         progress, removed = remove_stray_progress_lines(parse_progress(files[path], style), defined)
         files[path] = progress.text
@@ -250,7 +252,7 @@ def _repair_metadata(
     return found, new
 
 
-def inferred_state(progress: Progress, *, reviewed: bool) -> State:
+def infer_state(progress: Progress, *, reviewed: bool) -> State:
     """The state that follows from the markers."""
     items = progress.items.values()
     steps = [item.id for item in items if item.is_planning and item.marker not in FINAL_MARKERS]
@@ -274,7 +276,7 @@ def inferred_state(progress: Progress, *, reviewed: bool) -> State:
 def _repair_progress(layout: Layout, files: Mapping[str, str], iteration: int) -> tuple[Progress, list[str]]:
     """The list of markers: none that is not a marker, the planning steps, and a line for every task."""
     if isinstance(layout, ClassicLayout):
-        defined = _classic_tasks(layout, files)
+        defined = _list_classic_tasks(layout, files)
         progress, done = _repair_classic_steps(layout, files)
     else:
         defined = dict.fromkeys(layout.tasks_in(files, iteration), True)
@@ -341,12 +343,12 @@ def _repair_steps(layout: Layout, files: Mapping[str, str], iteration: int) -> t
     """The list with its heading, its legend, and the planning steps of the iteration."""
     text = files.get(layout.progress(iteration), "")
     steps = PLANNING if iteration == 1 else REPLANNING
-    progress, done = repair_progress(text) if text else (new_progress(iteration, steps), ["written anew"])
+    progress, done = repair_progress(text) if text else (render_new_progress(iteration, steps), ["written anew"])
     has_steps = any(item.iteration == iteration and item.is_planning for item in progress.items.values())
     if text and has_steps:
         return progress, done
     ids = layout.tasks_in(files, iteration)
-    is_planned = any(tasks.iteration_of(files[layout.task(iteration, id)]) >= iteration for id in ids)
+    is_planned = any(tasks.parse_iteration(files[layout.task(iteration, id)]) >= iteration for id in ids)
     has_plan = layout.plan(iteration) in files
     lines = []
     for step in steps:
@@ -361,7 +363,7 @@ def _repair_classic_steps(layout: ClassicLayout, files: Mapping[str, str]) -> tu
     text = files.get(layout.progress(1), "")
     text, done = remove_invalid_markers(text, parse_progress(text, CLASSIC).invalid_markers)
     listed = parse_progress(text, CLASSIC)
-    work = _classic_tasks(layout, files)
+    work = _list_classic_tasks(layout, files)
     if not text.strip():
         asked = count_cycles(files[path] for path in layout.questions_in(files))
         count = len(PLANNING)
@@ -371,14 +373,14 @@ def _repair_classic_steps(layout: ClassicLayout, files: Mapping[str, str]) -> tu
         steps = [id for id in task_list.parse_task_list(files.get(layout.task_list, "")) if is_planning(id)]
         if not steps and not work:
             steps = list(PLANNING)
-        return new_classic_progress(over, steps), [*done, "written anew"]
+        return render_new_classic_progress(over, steps), [*done, "written anew"]
     if not listed.items and not work:
         listed = listed.with_items([(id, Marker.DONE if id == PLANNING[0] else Marker.TODO, "") for id in PLANNING])
         done.append("the planning steps were added")
     return listed, done
 
 
-def _classic_tasks(layout: ClassicLayout, files: Mapping[str, str]) -> dict[str, bool]:
+def _list_classic_tasks(layout: ClassicLayout, files: Mapping[str, str]) -> dict[str, bool]:
     """The tasks that `tasks.md` names, and whether it defines them."""
     found = task_list.parse_task_list(files.get(layout.task_list, ""))
     return {id: not task.is_missing for id, task in found.items() if not is_planning(id)}
@@ -399,7 +401,7 @@ def _define_listed_tasks(
     ]
     if text and not definitions:
         return {}, []
-    merged = task_list.merge_tasks(text or task_list.new_task_list(), "".join(definitions), ())
+    merged = task_list.merge_tasks(text or task_list.render_new_task_list(), "".join(definitions), ())
     return {layout.task_list: merged}, [
         f"tasks.md: {item.id} is defined by what progress.md says of it" for item in described
     ]
@@ -427,7 +429,7 @@ def _rebuild_metadata(
     """What the other files say about a session."""
     begun = parse_timestamp(layout.session_id)
     found = files.get(layout.review(iteration), "")
-    state = inferred_state(progress, reviewed=bool(found.strip()))
+    state = infer_state(progress, reviewed=bool(found.strip()))
     status = Status.IN_PROGRESS
     if state is State.COMPLETE:
         over = all(item.marker in FINAL_MARKERS for item in progress.items.values())

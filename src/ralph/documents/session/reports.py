@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ralph.documents.session.markdown import Page, Section, bullets, contain_markdown, fields
-from ralph.documents.session.values import first_of, front_values, number_of, text_of, words_of
+from ralph.documents.session.markdown import Page, Section, contain_markdown, fields, parse_bullets
+from ralph.documents.session.values import find_first, number_of, read_front_values, read_text, read_words
 from ralph.documents.yaml_codec import dump
 
 PART_1 = "## PART 1: IMPLEMENTATION REPORT"
@@ -35,7 +35,7 @@ class ReviewVerdict(StrEnum):
     @classmethod
     def read(cls, text: str) -> "ReviewVerdict | None":
         """The verdict in any of the words in use; None if there is none."""
-        return first_of(text, ((_GOOD, cls.QUALIFIED), (_BAD, cls.FAILED)))
+        return find_first(text, ((_GOOD, cls.QUALIFIED), (_BAD, cls.FAILED)))
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def report_name(task: str, attempt: int) -> str:
     return f"{task}-report.md" if attempt <= 1 else f"{task}-report-r{attempt}.md"
 
 
-def attempt_of(name: str, task: str) -> int | None:
+def parse_attempt(name: str, task: str) -> int | None:
     """The attempt that a file reports on; None if it is no report on that task."""
     pattern = rf"(?:tasks\.)?{re.escape(task)}-report(?:-r(\d{{1,9}}))?\.md"
     match = re.fullmatch(pattern, name.rpartition("/")[2])
@@ -67,7 +67,7 @@ def parse_report(text: str) -> Report:
         for line in page.prose[last.start + 1 : last.end]:
             if match := _VERDICT_LINE.fullmatch(line):
                 verdict = ReviewVerdict.read(match[1]) or verdict
-    return Report(number_of(front_values(page).get("iteration")) or 1, _executor_part(page), verdict)
+    return Report(number_of(read_front_values(page).get("iteration")) or 1, _find_executor_part(page), verdict)
 
 
 def compose_report(task: str, iteration: int, attempt: int, created_at: str, body: str) -> str:
@@ -83,7 +83,7 @@ def compose_classic_report(task: str, attempt: int, body: str) -> str:
 
 def lay_out_report(title: str, body: str) -> str:
     """What the executor wrote as PART 1, and room for the review; a PART 2 of its own is none, and is left out."""
-    part1 = contain_markdown(_executor_part(Page(body))) or "The executor left no report."
+    part1 = contain_markdown(_find_executor_part(Page(body))) or "The executor left no report."
     return f"{title}\n\n{PART_1}\n\n{part1}\n\n---\n{PART_2}\n{STUB}\n"
 
 
@@ -115,7 +115,7 @@ def _find_part(page: Page, number: str) -> Section | None:
     return found[-1] if found else None
 
 
-def _executor_part(page: Page) -> str:
+def _find_executor_part(page: Page) -> str:
     """What the executor wrote: PART 1, or all of it where it has no parts; the rule before PART 2 is none of it."""
     start = next((one for one in page.sections if one.level <= 2 and one.name.startswith("part 1")), None)
     title = next((one for one in page.sections if one.level == 1 and _REPORT_TITLE.fullmatch(one.name)), None)
@@ -188,8 +188,8 @@ class Review:
 def parse_review(text: str) -> Review:
     """The review in a file, as far as it can be read."""
     page = Page(text)
-    front = front_values(page)
-    assessment = _parse_assessment(text_of(front.get("overall_verdict") or front.get("assessment")))
+    front = read_front_values(page)
+    assessment = _parse_assessment(read_text(front.get("overall_verdict") or front.get("assessment")))
     section = page.section("overall assessment", "assessment", "overall verdict")
     if not assessment and section:
         assessment = _parse_assessment(next((line for line in section.own if line.strip()), ""))
@@ -200,7 +200,7 @@ def parse_review(text: str) -> Review:
 
 
 def _parse_assessment(text: str) -> Assessment | None:
-    return first_of(text, _ASSESSMENTS)
+    return find_first(text, _ASSESSMENTS)
 
 
 def _find_issues(page: Page) -> dict[str, IssueSeverity]:
@@ -220,7 +220,7 @@ def _list_issues(section: Section) -> Iterator[tuple[str, IssueSeverity, bool]]:
         resolved = said.get("status", "").casefold().startswith(("resolved", "fixed", "closed"))
         yield heading[1], _read_severity(heading[1], section, said), resolved
     elif any(_ISSUE_LIST.fullmatch(name) for name in section.path[1:] or section.path):
-        for bullet in bullets(section.own):
+        for bullet in parse_bullets(section.own):
             if not (_NO_ISSUE.fullmatch(bullet.text) or _UNFILLED_ISSUE.fullmatch(bullet.text)):
                 match = _ISSUE_ID.fullmatch(bullet.text)
                 id = match[1] if match else ""
@@ -229,8 +229,8 @@ def _list_issues(section: Section) -> Iterator[tuple[str, IssueSeverity, bool]]:
 
 def _read_severity(id: str, section: Section, said: dict[str, str]) -> IssueSeverity:
     letter = id.split("-")[1] if id.count("-") == 2 else ""
-    told = first_of(said.get("severity", ""), _SEVERITIES) or _LETTERS.get(letter)
-    nearest = (first_of(name, _SEVERITIES) for name in reversed(section.path))
+    told = find_first(said.get("severity", ""), _SEVERITIES) or _LETTERS.get(letter)
+    nearest = (find_first(name, _SEVERITIES) for name in reversed(section.path))
     return told or next(filter(None, nearest), IssueSeverity.MAJOR)
 
 
@@ -254,6 +254,6 @@ def compose_classic_review(number: int, body: str, assessment: Assessment, cover
 
 def parse_classic_review(number: int, text: str) -> ClassicReview:
     """A review of the whole by its text."""
-    front = front_values(Page(text))
-    covers = words_of(front["covers"]) if "covers" in front else None
+    front = read_front_values(Page(text))
+    covers = read_words(front["covers"]) if "covers" in front else None
     return ClassicReview(number, parse_review(text).assessment is Assessment.COMPLETE, covers)

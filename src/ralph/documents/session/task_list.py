@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from textwrap import dedent
 
-from ralph.documents.session.markdown import Page, Section, bare, bullets, one_line
+from ralph.documents.session.markdown import Page, Section, bare, one_line, parse_bullets
 from ralph.documents.session.tasks import (
     ID,
     NONE,
@@ -13,10 +13,10 @@ from ralph.documents.session.tasks import (
     TYPES,
     Task,
     find_order_faults,
-    ids_in,
     is_outside,
     is_planning,
     normalize_id,
+    parse_ids,
 )
 
 _ENTRY = re.compile(
@@ -83,7 +83,7 @@ def find_definition(text: str, id: str) -> str:
     return "\n".join(page.lines[found.start : found.end]).strip("\n") + "\n" if found else ""
 
 
-def new_task_list() -> str:
+def render_new_task_list() -> str:
     """The file as a session begins: the planning steps, and room for the tasks."""
     legend = "\n".join(f"- `[{mark}]` {word}" for mark, word in ((" ", "Not Started"), ("/", "In Progress")))
     legend += "\n- `[P]` Review Pending\n- `[x]` Completed\n- `[F]` Failed"
@@ -218,10 +218,10 @@ def _build_task(entry: _Entry, lines: list[str], earlier: tuple[str, ...]) -> Ta
     kind = " ".join(of("type"))
     inherits = " ".join(of("inherits from", "inherit from", "inherits", "inherit"))
     depends = [
-        *ids_in(match[1] if (match := _DEPENDS.search(kind)) else ""),
-        *ids_in(" ".join(of("depends on", "dependencies"))),
+        *parse_ids(match[1] if (match := _DEPENDS.search(kind)) else ""),
+        *parse_ids(" ".join(of("depends on", "dependencies"))),
     ]
-    depends += ids_in(match[1]) if (match := _DEPENDS.search(entry.title)) else ()
+    depends += parse_ids(match[1]) if (match := _DEPENDS.search(entry.title)) else ()
     objective = "\n".join(line.strip() for line in of("objective", "description"))
     criteria = tuple(_split_items(of("success criteria", "acceptance criteria")))
     return Task(
@@ -231,7 +231,7 @@ def _build_task(entry: _Entry, lines: list[str], earlier: tuple[str, ...]) -> Ta
         files=tuple(_find_files(of("files", "file", "target files"))),
         objective=objective,
         criteria=criteria,
-        inherits=earlier if _EARLIER.search(inherits) else ids_in(inherits),
+        inherits=earlier if _EARLIER.search(inherits) else parse_ids(inherits),
         depends_on=tuple(dict.fromkeys(depends)),
         is_missing=not (entry.title or objective or criteria),
     )
@@ -252,12 +252,14 @@ def _read_fields(lines: list[str]) -> dict[str, list[str]]:
 
 def _split_items(lines: list[str]) -> Iterator[str]:
     """The items of a field: its bullets, or what stands on its line between semicolons."""
-    items = [one.whole for one in bullets(lines)] or [part.strip() for line in lines for part in _PARTS.findall(line)]
+    items = [one.whole for one in parse_bullets(lines)] or [
+        part.strip() for line in lines for part in _PARTS.findall(line)
+    ]
     yield from (item for item in items if not NONE.fullmatch(item))
 
 
 def _find_files(lines: list[str]) -> Iterator[str]:
-    for item in [one.text for one in bullets(lines)] or lines:
+    for item in [one.text for one in parse_bullets(lines)] or lines:
         for quoted, plain in _PATH.findall(item):
             path = quoted or bare(re.split(r"(?:^|\s+)[(—–#-]|:(?:\s|$)", plain.strip("[] "))[0])
             if not NONE.fullmatch(path.strip()):
@@ -269,17 +271,17 @@ def _read_graph(found: dict[str, Task], section: Section) -> None:
     for line in section.lines:
         match = _GRAPH.fullmatch(line)
         if match and (task := found.get(normalize_id(match[1]))):
-            more = tuple(dict.fromkeys((*task.depends_on, *ids_in(match[2]))))
+            more = tuple(dict.fromkeys((*task.depends_on, *parse_ids(match[2]))))
             found[task.id] = replace(task, depends_on=more)
 
 
 def _read_inheritance(found: dict[str, Task], section: Section) -> None:
     """The rules of inheritance: `task-4 to 8 inherit from task-2, 3`."""
-    for bullet in bullets(section.lines):
+    for bullet in parse_bullets(section.lines):
         match = _RULE.fullmatch(bullet.text)
-        for id in ids_in(match[1]) if match else ():
+        for id in parse_ids(match[1]) if match else ():
             if task := found.get(id):
-                more = tuple(one for one in (*task.inherits, *ids_in(match[2] if match else "")) if one != id)
+                more = tuple(one for one in (*task.inherits, *parse_ids(match[2] if match else "")) if one != id)
                 found[id] = replace(task, inherits=tuple(dict.fromkeys(more)))
 
 

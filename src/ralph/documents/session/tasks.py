@@ -8,8 +8,15 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from ralph.core.errors import StateError, UsageError
-from ralph.documents.session.markdown import Page, bare, bullets, contain_markdown, fields, name_of, one_line
-from ralph.documents.session.values import CORRECT, describe_fault, front_matter, front_values, number_of, text_of
+from ralph.documents.session.markdown import Page, bare, contain_markdown, fields, name_of, one_line, parse_bullets
+from ralph.documents.session.values import (
+    CORRECT,
+    describe_fault,
+    number_of,
+    read_front_matter,
+    read_front_values,
+    read_text,
+)
 from ralph.documents.yaml_codec import YamlDocument, dump
 
 ID = r"(?:(?:plan|qa|task)-[A-Za-z0-9](?:[\w.-]*\w)?|tasks?\s+#?\d+(?:\.\d+)*)"
@@ -44,7 +51,7 @@ def is_planning(id: str) -> bool:
     return id.startswith(("plan-", "qa-"))
 
 
-def ids_in(text: str) -> tuple[str, ...]:
+def parse_ids(text: str) -> tuple[str, ...]:
     """The ids in a list, with ranges expanded. A bare number counts only after an id."""
     text = _PLURAL.sub(r"\1 to \2", _MARKS.sub("", _ASIDE.sub("", text)))
     found: list[str] = []
@@ -118,7 +125,7 @@ def is_task_id(text: str) -> bool:
     return bool(_ID.fullmatch(text)) and len(text) <= 100 and ".." not in text and not text.endswith(".lock")
 
 
-def valid_task_id(text: str) -> str:
+def parse_task_id(text: str) -> str:
     """The id itself, or an error: an id is used in paths and branch names, so nothing else may pass."""
     if not is_task_id(text):
         raise StateError(
@@ -132,26 +139,26 @@ def valid_task_id(text: str) -> str:
 def parse_task(text: str, where: str = "") -> Task:
     """The task in a file; a StateError if it has no id, or if its front matter is not readable."""
     page = Page(text)
-    front = front_matter(page, where).data
+    front = read_front_matter(page, where).data
     heading, heading_title = _read_heading(page)
-    id = text_of(front.get("id") or front.get("task_id")) or heading or where.rpartition("/")[2].removesuffix(".md")
+    id = read_text(front.get("id") or front.get("task_id")) or heading or where.rpartition("/")[2].removesuffix(".md")
     if not id:
         raise StateError("the task has no id", where=where, todo=CORRECT)
-    kind = text_of(front.get("type") or fields(page.prose).get("type")).casefold()
+    kind = read_text(front.get("type") or fields(page.prose).get("type")).casefold()
     criteria = page.section("success criteria", "acceptance criteria", "criteria")
     files = page.section(*_FILES)
     return Task(
-        id=valid_task_id(id),
+        id=parse_task_id(id),
         iteration=number_of(front.get("iteration")) or 1,
         type=TYPES[1] if kind.startswith("parallel") else TYPES[0],
-        title=one_line(bare(page.says("title").split("\n")[0]) or text_of(front.get("title")) or heading_title),
+        title=one_line(bare(page.says("title").split("\n")[0]) or read_text(front.get("title")) or heading_title),
         files=_unique_words(
-            path for bullet in bullets(files.lines if files else ()) for path in _find_paths(bullet.text)
+            path for bullet in parse_bullets(files.lines if files else ()) for path in _find_paths(bullet.text)
         ),
         objective=page.says("objective", "description"),
         grounded_in=_unique_words(_REFERENCE.findall(page.says("grounded in", "grounding"))),
         criteria=tuple(
-            one.whole for one in bullets(criteria.lines if criteria else ()) if not NONE.fullmatch(one.text)
+            one.whole for one in parse_bullets(criteria.lines if criteria else ()) if not NONE.fullmatch(one.text)
         ),
         depends_on=_read_dependencies(page, front, "depends_on"),
         notes=page.says("notes"),
@@ -185,7 +192,7 @@ def find_task_problems(text: str) -> list[str]:
     page = Page(text)
     try:
         task = parse_task(text, "")
-        front = front_matter(page, "")
+        front = read_front_matter(page, "")
     except StateError as error:
         return [describe_fault(error)]
     return [*_front_problems(page, task, front), *_body_problems(page, task)]
@@ -200,9 +207,9 @@ def _front_problems(page: Page, task: Task, front: YamlDocument) -> list[str]:
         found.append(f"line {front.line('id')}: the id is {task.id}, and the heading says {heading}")
     if front.has("iteration") and (number_of(front.get("iteration")) or 0) < 1:
         found.append(f"line {front.line('iteration')}: `iteration` must be a whole number from 1")
-    if front.has("type") and text_of(front.get("type")).split(" ")[0] not in TYPES:
+    if front.has("type") and read_text(front.get("type")).split(" ")[0] not in TYPES:
         found.append(
-            f"line {front.line('type')}: `type` must be {' or '.join(TYPES)}, and is {text_of(front.get('type'))[:40]}"
+            f"line {front.line('type')}: `type` must be {' or '.join(TYPES)}, and is {read_text(front.get('type'))[:40]}"
         )
     return found
 
@@ -238,7 +245,7 @@ def _says_none(text: str) -> bool:
 
 def _states_dependencies(page: Page) -> bool:
     """Whether the task says what it depends on, be it nothing."""
-    if "depends_on" in front_values(page) or _says_none(page.says("dependencies")):
+    if "depends_on" in read_front_values(page) or _says_none(page.says("dependencies")):
         return True
     found = (_DEPENDENCY.fullmatch(line) for line in page.prose)
     return any(match and match[1].casefold().startswith("depends") for match in found)
@@ -249,9 +256,9 @@ def is_outside(path: str) -> bool:
     return path.startswith(("/", "~")) or ".." in path.split("/") or "\\" in path
 
 
-def iteration_of(text: str) -> int:
+def parse_iteration(text: str) -> int:
     """The iteration in which a task was last defined; 1 if it does not tell."""
-    return number_of(front_values(Page(text)).get("iteration")) or 1
+    return number_of(read_front_values(Page(text)).get("iteration")) or 1
 
 
 def _read_heading(page: Page) -> tuple[str, str]:
@@ -270,7 +277,7 @@ def _find_line(page: Page, title: str) -> int:
 def _read_dependencies(page: Page, front: dict[str, Any], key: str) -> tuple[str, ...]:
     """The ids behind a key, in the front matter and in the body."""
     value = front.get(key)
-    said = [text_of(one) for one in value] if isinstance(value, list) else [text_of(value)]
+    said = [read_text(one) for one in value] if isinstance(value, list) else [read_text(value)]
     lines = page.prose
     for index, line in enumerate(lines):
         match = _DEPENDENCY.fullmatch(line)
@@ -281,7 +288,7 @@ def _read_dependencies(page: Page, front: dict[str, Any], key: str) -> tuple[str
                 end = next(
                     (i for i, one in enumerate(below) if not one.strip() or _DEPENDENCY.fullmatch(one)), len(below)
                 )
-                said += [bullet.text for bullet in bullets(below[:end])]
+                said += [bullet.text for bullet in parse_bullets(below[:end])]
     ids = [id for one in said for id in _find_ids(one)]
     return _unique_words(ids)
 
@@ -318,13 +325,13 @@ _MAX_CYCLES = 10
 _NUMBERS = re.compile(r"(\d+)")
 
 
-def natural_key(name: str) -> list[tuple[int, int, str]]:
+def make_natural_key(name: str) -> list[tuple[int, int, str]]:
     """A key by which `task-2` comes before `task-10`."""
     return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in _NUMBERS.split(name) if part]
 
 
 @lru_cache(maxsize=16)
-def longest_chains(edges: tuple[tuple[str, tuple[str, ...]], ...]) -> Mapping[str, int]:
+def compute_longest_chains(edges: tuple[tuple[str, tuple[str, ...]], ...]) -> Mapping[str, int]:
     """The length of the longest chain of tasks that starts with each task, dependents last.
 
     `edges` are the tasks, each with the tasks that it depends on.
@@ -350,7 +357,7 @@ def order_waves(depends_on: Mapping[str, Collection[str]], where: str = "") -> l
     sorter.prepare()
     levels = []
     while sorter.is_active():
-        ready = sorted(sorter.get_ready(), key=natural_key)
+        ready = sorted(sorter.get_ready(), key=make_natural_key)
         levels.append(ready)
         sorter.done(*ready)
     return levels
@@ -362,7 +369,7 @@ def find_order_faults(depends_on: Mapping[str, Collection[str]]) -> list[str]:
     known: dict[str, set[str]] = {}
     for name, needed in depends_on.items():
         known[name] = {one for one in needed if one in depends_on}
-        if missing := sorted(set(needed) - known[name], key=natural_key):
+        if missing := sorted(set(needed) - known[name], key=make_natural_key):
             faults.append(f"{name} depends on {', '.join(missing)}, which does not exist")
     for _ in range(_MAX_CYCLES):
         if not (cycle := _find_cycle(known)):

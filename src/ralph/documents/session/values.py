@@ -12,18 +12,18 @@ from typing import Any, TypeAlias, TypeVar
 from ralph.core.errors import StateError
 from ralph.documents import yaml_codec
 from ralph.documents.session.markdown import Page
-from ralph.documents.yaml_codec import YamlDocument, YamlError, inline
+from ralph.documents.yaml_codec import YamlDocument, YamlError, render_inline
 
 T = TypeVar("T")
 CORRECT = "correct the file by hand, or let `ralph session repair` rebuild it"
 Reader: TypeAlias = Callable[[Any], Any]
 
 
-def text_of(value: object) -> str:
+def read_text(value: object) -> str:
     """A value as text: null is none, and a word that YAML takes for something else is what was written."""
     if value is None:
         return ""
-    return value.strip() if isinstance(value, str) else inline(value)
+    return value.strip() if isinstance(value, str) else render_inline(value)
 
 
 def number_of(value: object) -> int | None:
@@ -33,13 +33,13 @@ def number_of(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def words_of(value: object) -> tuple[str, ...]:
+def read_words(value: object) -> tuple[str, ...]:
     """A list of words, or the words of a text between commas."""
-    parts = value if isinstance(value, list) else text_of(value).strip("[]").split(",")
-    return tuple(word for part in parts if (word := text_of(part).strip("\"'` ")))
+    parts = value if isinstance(value, list) else read_text(value).strip("[]").split(",")
+    return tuple(word for part in parts if (word := read_text(part).strip("\"'` ")))
 
 
-def first_of(text: str, words: Iterable[tuple[str, T]]) -> T | None:
+def find_first(text: str, words: Iterable[tuple[str, T]]) -> T | None:
     """What the first of these words in a text stands for; None for a choice, `A | B`, that is still open."""
     found = [(match.start(), one) for pattern, one in words for match in re.finditer(pattern, text, re.IGNORECASE)]
     if not found or ("|" in text and len({one for _, one in found}) > 1):
@@ -64,7 +64,7 @@ def choice(words: tuple[str, ...], also: Mapping[str, str] | None = None) -> Rea
     known = {word.casefold(): word for word in words} | {word.casefold(): one for word, one in (also or {}).items()}
 
     def read(value: Any) -> str:
-        word = text_of(value).strip("\"'`").casefold()
+        word = read_text(value).strip("\"'`").casefold()
         if word not in known:
             raise ValueError(f"one of {', '.join(words)}")
         return known[word]
@@ -74,16 +74,16 @@ def choice(words: tuple[str, ...], also: Mapping[str, str] | None = None) -> Rea
 
 def moment(value: Any) -> str:
     """A moment, as it was written."""
-    if parse_timestamp(text_of(value)) is None:
+    if parse_timestamp(read_text(value)) is None:
         raise ValueError("a moment, such as 2026-02-10T16:39:00+07:00")
-    return text_of(value)
+    return read_text(value)
 
 
 def word(value: Any) -> str:
     """Text of any kind."""
-    if isinstance(value, dict | list) or not text_of(value):
+    if isinstance(value, dict | list) or not read_text(value):
         raise ValueError("a word")
-    return text_of(value)
+    return read_text(value)
 
 
 def flag(value: Any) -> bool:
@@ -92,7 +92,7 @@ def flag(value: Any) -> bool:
 
 def optional(reader: Reader, nothing: Any) -> Reader:
     """What the reader reads, and that value for an empty key or null."""
-    return lambda value: reader(value) if text_of(value) else nothing
+    return lambda value: reader(value) if read_text(value) else nothing
 
 
 def mapping(reader: Reader) -> Reader:
@@ -101,7 +101,7 @@ def mapping(reader: Reader) -> Reader:
     def read(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict | list):
             raise ValueError("a mapping")
-        value = value if isinstance(value, dict) else dict.fromkeys(map(text_of, value), "")
+        value = value if isinstance(value, dict) else dict.fromkeys(map(read_text, value), "")
         return {key: reader(one) for key, one in value.items()}
 
     return read
@@ -117,7 +117,7 @@ def read_all(
             try:
                 values[name] = reader(document.get(path))
             except ValueError as expected:
-                got = text_of(document.get(path))[:80] or "empty"
+                got = read_text(document.get(path))[:80] or "empty"
                 faults[name] = f"line {document.line(path)}: `{path}` must be {expected}, and is {got}"
     return values, faults
 
@@ -143,15 +143,15 @@ def describe_fault(error: StateError) -> str:
     return f"line {line if line.isdigit() else 1}: {error.what}"
 
 
-def front_matter(page: Page, where: str) -> YamlDocument:
+def read_front_matter(page: Page, where: str) -> YamlDocument:
     """The front matter of a page; empty if it has none, a StateError if it is not readable."""
     return read_mapping(page.front, where, page.front_start + 1)
 
 
-def front_values(page: Page) -> dict[str, Any]:
+def read_front_values(page: Page) -> dict[str, Any]:
     """The front matter of a page that can be read without; empty if it is not readable."""
     try:
-        return dict(front_matter(page, "").data)
+        return dict(read_front_matter(page, "").data)
     except StateError:
         return {}
 
@@ -159,7 +159,7 @@ def front_values(page: Page) -> dict[str, Any]:
 def with_front_matter(text: str, where: str, values: Mapping[str, Any]) -> str:
     """The text with these values in its front matter, which it gets if it has none."""
     page = Page(text)
-    front = yaml_codec.edit(front_matter(page, where).text, values)
+    front = yaml_codec.edit(read_front_matter(page, where).text, values)
     return (
         page.with_front(front) if page.body else page.replace_lines(0, 0, ["---", *front.split("\n")[:-1], "---", ""])
     )

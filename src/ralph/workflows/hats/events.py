@@ -70,7 +70,7 @@ def read_events(settings: HatsSettings, publisher: str, file: str, text: str) ->
     taken: list[NewEvent] = []
     completes = cancels = None
     acknowledged = False
-    rules = settings.publishing(publisher)
+    rules = settings.list_publish_rules(publisher)
     for one in dict.fromkeys(new_events[:MAX_EVENTS_OF_TURN]):
         if fault := find_event_fault(settings, rules, one):
             refused.append(fault)

@@ -222,7 +222,7 @@ def _check_promises(model: Model) -> Iterator[PresetFinding]:
         yield make_warning("promise-no-topic", path, what, "use a word like `LOOP_COMPLETE`")
     for end in _ENDS:
         topic = getattr(model.settings, end)
-        if topic and model.settings.hats and not model.settings.owners(topic):
+        if topic and model.settings.hats and not model.settings.find_owners(topic):
             listed = [one for hat in model.settings.hats for one in hat.publishes if "*" not in one]
             only = end == "completion" or model.settings.enforce_scope
             everybody = "only the coordinator" if only else "any hat, or the coordinator,"

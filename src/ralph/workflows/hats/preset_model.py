@@ -77,7 +77,7 @@ class Model:
     @cached_property
     def promised(self) -> bool:
         """Whether some hat lists the completion promise: it is then for such hats, else for the coordinator."""
-        return bool(self.settings.owners(self.settings.completion))
+        return bool(self.settings.find_owners(self.settings.completion))
 
     @property
     def unsayable(self) -> str:
@@ -113,7 +113,7 @@ class Model:
         """Whether the engine takes a topic from a hat, with all that its payload must have."""
         rule = self.settings.topics.get(topic)
         payload = json.dumps(dict.fromkeys(rule.requires, "x")) if rule and rule.requires else ""
-        rules = self.settings.publishing(hat.id if hat else COORDINATOR)
+        rules = self.settings.list_publish_rules(hat.id if hat else COORDINATOR)
         return not find_event_fault(self.settings, rules, NewEvent(topic, payload))
 
     def list_published(self, hat: Hat) -> tuple[str, ...]:

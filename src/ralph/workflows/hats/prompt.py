@@ -177,12 +177,12 @@ def _describe_documents(settings: HatsSettings) -> str:
 def _describe_checks(settings: HatsSettings, checks: Sequence[Check]) -> str:
     if not checks:
         return ""
-    claims = any(rule.evidence and settings.owners(topic) for topic, rule in settings.topics.items())
+    claims = any(rule.evidence and settings.find_owners(topic) for topic, rule in settings.topics.items())
     when = ", and before it accepts some events" if claims else ""
     opening = (
         f"The engine runs these itself before it accepts that all is done{when}. They must pass. You may run them, too."
     )
-    if any(rule.expects_failure and settings.owners(topic) for topic, rule in settings.topics.items()):
+    if any(rule.expects_failure and settings.find_owners(topic) for topic, rule in settings.topics.items()):
         opening = opening.replace("They must pass.", "They must pass, unless the event says that they must fail.")
     return "\n".join([opening, *(f"- {check.title}" for check in checks)])
 
@@ -244,7 +244,7 @@ def _describe_topic(settings: HatsSettings, topic: str) -> str:
         facts.append(
             f"the engine runs the checks first, and {'one of them must fail' if rule.expects_failure else 'they must pass'}"
         )
-    receiver = settings.hat(settings.receiver_of(topic))
+    receiver = settings.hat(settings.find_receiver_of(topic))
     if topic == settings.completion:
         facts.append("all is done; the engine verifies it")
     elif topic != settings.cancellation:
@@ -296,7 +296,7 @@ def _describe_completion(settings: HatsSettings) -> str:
     if COORDINATOR in owners:
         return f"When all of the objective is done and every required event was published, publish `{settings.completion}`."
     claims = [topic for topic, rule in settings.topics.items() if rule.evidence]
-    verdicts = [topic for topic in dict.fromkeys((*settings.required, *claims)) if settings.owners(topic)]
+    verdicts = [topic for topic in dict.fromkeys((*settings.required, *claims)) if settings.find_owners(topic)]
     sentences = [f"Only {' or '.join(owners)} may publish `{settings.completion}`."]
     if verdicts:
         listed = ", ".join(f"`{topic}`" for topic in verdicts)
@@ -354,7 +354,7 @@ def _describe_notes(state: HatsState, hat: str, blockers: Sequence[str]) -> str:
 
 
 def _describe_ready_tasks(run: str, settings: HatsSettings, state: HatsState) -> str:
-    """The queue of this run: what is under way, what can be started, what waits, and waves that overlap."""
+    """The queue of this run: what is in progress, what can be started, what waits, and waves that overlap."""
     if not settings.tasks:
         return ""
     tasks = parse_tasks(state.texts.get(TASKS, ""))

@@ -142,7 +142,7 @@ def find_hat(settings: HatsSettings, event: QueuedEvent, exhausted: Collection[s
         return event.target if event.target in able else COORDINATOR
     if event.topic in (TASK_START, TASK_RESUME):
         return COORDINATOR
-    return settings.receiver_of(event.topic, exhausted)
+    return settings.find_receiver_of(event.topic, exhausted)
 
 
 def publish(

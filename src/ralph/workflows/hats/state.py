@@ -170,17 +170,17 @@ class HatsState:
     next_phases: tuple[HatsPhase, ...] = field(default=(), metadata=former_name("ahead"))
     """The phases that follow this one."""
     iteration: int = 1
-    """The hat turn under way, or next."""
+    """The hat turn in progress, or next."""
     last_turn: int = field(default=0, metadata=former_name("turn"))
     """The number of the last turn."""
     events_published: int = field(default=0, metadata=former_name("number"))
     """How many events there were so far; the number of the last one."""
     queue: tuple[QueuedEvent, ...] = ()
-    """The events that wait for a turn, oldest first. The first one is under way."""
+    """The events that wait for a turn, oldest first. The first one is in progress."""
     events_in_turn: int = field(default=1, metadata=former_name("taken"))
-    """How many of the first events the turn under way handles; a hat that gathers handles several."""
+    """How many of the first events the turn in progress handles; a hat that gathers handles several."""
     wave: Wave | None = None
-    """The wave under way. Its events are not in the queue any more."""
+    """The wave in progress. Its events are not in the queue any more."""
     claims: tuple[QueuedEvent, ...] = ()
     """Events that wait for the checks to confirm them."""
     seen_failing: FailingTests | None = field(default=None, metadata=former_name("red"))
@@ -234,12 +234,12 @@ class HatsState:
 
     @property
     def event(self) -> QueuedEvent:
-        """The event under way."""
+        """The event in progress."""
         return self.queue[0]
 
     @property
     def events(self) -> tuple[QueuedEvent, ...]:
-        """All events under way: one, or several for a hat that gathers."""
+        """All events in progress: one, or several for a hat that gathers."""
         return self.queue[: self.events_in_turn]
 
     @property

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from ralph.core.check_output import excerpt_output, fence
 from ralph.core.checks import Attribution, Check, CheckResult, CheckStatus, Verdict, attribution
 from ralph.core.events import RunEnded
-from ralph.core.limits import describe_cost, option_to_go_on, ways_to_go_on
+from ralph.core.limits import describe_cost, list_options_to_continue, suggest_option_to_continue
 from ralph.core.outcomes import Outcome
 from ralph.core.text import count
 from ralph.core.turns import Change
@@ -280,8 +280,8 @@ def _render_next(state: LoopState, settings: LoopParameters, ended: RunEnded) ->
             f"See the changes with `ralph diff {run}`. If they are right, allow them: `{allow}`. "
             f'If not, say so: `ralph resume {run} --guidance "..."`, or end it: `ralph abort {run}`.'
         )
-    ways = ways_to_go_on(ended.outcome, ended.limits, ended.spent)
-    more = f" {ways[0].option}" if ways else option_to_go_on(ended.limits, ended.spent)
+    ways = list_options_to_continue(ended.outcome, ended.limits, ended.spent)
+    more = f" {ways[0].option}" if ways else suggest_option_to_continue(ended.limits, ended.spent)
     lines = [f"Continue with `ralph resume {run}{more}`, or end it with `ralph abort {run}`."]
     if ended.outcome in (Outcome.STUCK, Outcome.AWAITING_GUIDANCE):
         guide = f'ralph resume {run} --guidance "..."{more}'

@@ -28,7 +28,7 @@ from ralph.core.events import (
 )
 from ralph.core.ids import BASELINE, WorkKey, WorkKind
 from ralph.core.outcomes import Outcome
-from ralph.core.signals import Stage, scope_change
+from ralph.core.signals import Stage, find_scope_change
 from ralph.core.text import count
 from ralph.core.turns import INBOX, TurnEnd, TurnRequest, TurnResult, update_stats
 from ralph.workflows.loop import HOME
@@ -274,7 +274,7 @@ class Loop:
         )
         failed = result.end in (TurnEnd.FAILED, TurnEnd.IDLE, TurnEnd.INTERRUPTED)
         error = (result.error or str(result.end)) if failed else ""
-        rescope = scope_change(answer)
+        rescope = find_scope_change(answer)
         return replace(
             state,
             phase=Phase.VERIFY,

@@ -180,7 +180,7 @@ class LoopState:
     task: str
     phase: Phase = Phase.BASELINE
     iteration: int = 0
-    """The iteration under way; 0 is the baseline."""
+    """The iteration in progress; 0 is the baseline."""
     iterations: tuple[Iteration, ...] = ()
     pending: Iteration | None = None
     """The iteration whose turn has ended and whose checks have not."""

@@ -6,7 +6,7 @@ from ralph.core.check_output import excerpt_output, fence
 from ralph.core.checks import Verdict
 from ralph.core.errors import RalphError
 from ralph.core.events import MergeEnded, TurnEnded
-from ralph.core.signals import scope_change
+from ralph.core.signals import find_scope_change
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.session import progress, tasks
 from ralph.documents.session.layout import ClassicLayout
@@ -85,7 +85,7 @@ def accept_execution(
     if has_no_result and not settings.layout.is_classic:
         return _fail_without_answer(settings, state, task, result, now)
     state = _store_report(settings, state, task, _compose_report(settings, state, task, result, now))
-    if rescoped := scope_change(answer):
+    if rescoped := find_scope_change(answer):
         return _ask_for_other_task(settings, state, task, rescoped, now)
     if has_no_result or answer.get("status") != "completed" or not answer.get("success_criteria_met"):
         why = "; ".join(map(str, answer.get("blockers") or ())) or result.error
@@ -145,7 +145,7 @@ def accept_review(
     answer = result.answer or {}
     if state.flow_of(task).reviewing:
         state = state.with_task_flow(task, reviewing=False)
-    if rescoped := scope_change(answer):
+    if rescoped := find_scope_change(answer):
         part = f"### Review Summary\nThe user asked for something else, so the work was not reviewed: {rescoped}"
         state = _with_review(settings, state, task, part, qualified=False)
         return _ask_for_other_task(settings, state, task, rescoped, now)

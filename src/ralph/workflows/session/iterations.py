@@ -24,8 +24,8 @@ from ralph.documents.session.reports import (
     parse_classic_review,
     parse_review,
 )
-from ralph.documents.session.tasks import natural_key
-from ralph.documents.session.values import front_values, with_front_matter
+from ralph.documents.session.tasks import make_natural_key
+from ralph.documents.session.values import read_front_values, with_front_matter
 from ralph.documents.session.values import render_timestamp as stamp
 from ralph.workflows.session.execution import add_update, withdraw_attempt
 from ralph.workflows.session.planning import UPDATE, accept_breakdown, add_listed_tasks, find_next_step
@@ -172,7 +172,7 @@ def accept_knowledge(settings: SessionSettings, state: SessionState, result: Tur
         if category in knowledge.CATEGORIES:
             path = settings.layout.knowledge(number, category, file)
             facts = {"category": category, "source_session": settings.id, "source_iteration": number}
-            carried = front_values(Page(state.texts.get(path, ""))).get("carried_from")
+            carried = read_front_values(Page(state.texts.get(path, ""))).get("carried_from")
             facts |= {"carried_from": carried} if carried is not None else {}
             texts[path] = with_front_matter(text, name, {**facts, "staged_at": stamp(now)})
     state = state.with_texts(texts).with_flow(approval_asked_at=now, wish="", approved=False, items=())
@@ -327,7 +327,7 @@ def mark_aborted(settings: SessionSettings, state: SessionState, now: float) -> 
 
 
 def with_late_feedback(settings: SessionSettings, state: SessionState) -> SessionState:
-    """Feedback about the iteration under way begins no other: the roles find it in their inboxes from now on."""
+    """Feedback about the iteration in progress begins no other: the roles find it in their inboxes from now on."""
     late = find_new_feedback(settings, state, state.metadata.iteration)
     return state.with_metadata(processed={**state.metadata.processed, **late}) if late else state
 
@@ -348,7 +348,7 @@ def start_replanning(
     if state.state is State.KNOWLEDGE_APPROVAL:
         state = _carry_knowledge(settings, state, number)
     steps = [(name, Marker.TODO, "") for name in REPLANNING]
-    listed = progress.new_progress(number, REPLANNING) if settings.layout.nested else state.progress
+    listed = progress.render_new_progress(number, REPLANNING) if settings.layout.nested else state.progress
     if not settings.layout.nested and state.metadata.status != Status.ABORTED:
         # The iteration before waits for nothing any more.
         listed = _with_row(settings, state, describe_iteration(State.COMPLETE, Status.COMPLETED)).progress
@@ -413,7 +413,7 @@ def _with_row(settings: SessionSettings, state: SessionState, status: str) -> Se
 
 def describe_unfinished(settings: SessionSettings, state: SessionState) -> list[str]:
     """Why an iteration is not complete."""
-    in_order = list(state.tasks) if settings.layout.is_classic else sorted(state.tasks, key=natural_key)
+    in_order = list(state.tasks) if settings.layout.is_classic else sorted(state.tasks, key=make_natural_key)
     failed = [name for name in in_order if state.marker(name) is Marker.FAILED]
     causes = state.graph.blocked
     blocked = [f"{name} (by {causes[name]})" for name in in_order if name in causes]

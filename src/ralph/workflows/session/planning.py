@@ -25,7 +25,7 @@ from ralph.documents.session.plan import (
 )
 from ralph.documents.session.progress import FINAL_MARKERS, Marker
 from ralph.documents.session.repair import PLANNING, REPLANNING
-from ralph.documents.session.tasks import natural_key
+from ralph.documents.session.tasks import make_natural_key
 from ralph.documents.session.values import render_timestamp as stamp
 from ralph.workflows.session.execution import add_update, reopen_failed_tasks, reopen_task
 from ralph.workflows.session.state import SessionSettings, SessionState, Step, with_listed_tasks
@@ -93,7 +93,7 @@ def accept_turn(
 def accept_breakdown(
     settings: SessionSettings, state: SessionState, step: str, result: TurnResult, now: float
 ) -> SessionState:
-    """After a breakdown: the tasks are filed and listed. Those that are done or under way stay as they are."""
+    """After a breakdown: the tasks are filed and listed. Those that are done or in progress stay as they are."""
     if not settings.layout.is_classic:
         state, fault = _store_tasks(settings, state, result.documents)
     else:
@@ -162,7 +162,7 @@ def add_listed_tasks(state: SessionState, handed: str) -> SessionState:
 
 
 def add_update_steps(state: SessionState) -> SessionState:
-    """The state with a step for each update of the user; while a task is under way, updates wait."""
+    """The state with a step for each update of the user; while a task is in progress, updates wait."""
     is_begun = bool(state.texts.get(state.layout.plan(1), "").strip())
     if not is_begun or any(state.marker(name) is Marker.WIP for name in state.tasks):
         return state
@@ -230,7 +230,7 @@ def _store_plan(settings: SessionSettings, state: SessionState, documents: Mappi
     if layout.instructions_in(state.texts) not in state.texts:
         texts[layout.instructions] = documents.get("instructions.md") or build_default_instructions(settings)
     if isinstance(layout, ClassicLayout) and layout.task_list not in state.texts:
-        texts[layout.task_list] = task_list.new_task_list()
+        texts[layout.task_list] = task_list.render_new_task_list()
     state = state.with_texts(texts)
     try:
         return replace(state, guardrails=read_guardrails(settings, state.texts))
@@ -265,7 +265,7 @@ def _store_tasks(
     number, layout = state.metadata.iteration, settings.layout
     texts, known, fresh = {}, dict(state.tasks), []
     found = [(tasks.parse_task(text, name), text) for name, text in documents.items()]
-    for task, text in sorted(found, key=lambda one: natural_key(one[0].id)):
+    for task, text in sorted(found, key=lambda one: make_natural_key(one[0].id)):
         name = task.id
         if name in state.tasks and state.marker(name) not in _OPEN:
             state = state.with_notice(f"the planner tried to change {name}; its definition stays as it was")

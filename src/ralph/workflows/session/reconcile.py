@@ -22,7 +22,7 @@ _WITH = {
 
 
 def accept_edit(settings: SessionSettings, state: SessionState, path: str, content: str) -> SessionState:
-    """A document was changed beside a run that is under way."""
+    """A document was changed beside a run that is in progress."""
     if state.texts.get(path) == content:
         return state
     if settings.layout.is_engines(path, state.metadata.iteration):
@@ -168,7 +168,7 @@ def _reconcile_by_files(settings: SessionSettings, state: SessionState, name: st
 
 
 def continue_reviews(state: SessionState, known: Flow) -> SessionState:
-    """The state that asks again for the reviews that were under way when an engine died, so that Ralph pays for one each.
+    """The state that asks again for the reviews that were in progress when an engine died, so that Ralph pays for one each.
 
     The reviewer has seen checks of the tree as it was. They run again after the review, before its verdict counts.
     """

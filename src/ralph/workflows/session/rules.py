@@ -29,14 +29,14 @@ from ralph.core.events import (
 )
 from ralph.core.ids import READ_ONLY_WORKTREE
 from ralph.core.outcomes import Outcome
-from ralph.core.signals import DatedSignal, scope_change
+from ralph.core.signals import DatedSignal, find_scope_change
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.guidance import append_note
 from ralph.documents.session import metadata, progress
 from ralph.documents.session.metadata import IterationMetadata, Metadata, State, Status
 from ralph.documents.session.progress import Marker
 from ralph.documents.session.repair import PLANNING, repair
-from ralph.documents.session.tasks import natural_key
+from ralph.documents.session.tasks import make_natural_key
 from ralph.documents.session.values import render_timestamp as stamp
 from ralph.workflows.merge_rules import queue_path, read_queue, render_queue
 from ralph.workflows.session import execution, iterations, planning, reconcile, turn_requests
@@ -139,7 +139,7 @@ class Session(SessionSettings):
         return execution.request_startable_tasks(self, state)
 
     def decide(self, state: SessionState, now: float) -> Decision:
-        """The work that should be under way. A session that cannot continue only finishes what it has begun."""
+        """The work that should be in progress. A session that cannot continue only finishes what it has begun."""
         return replace(self._decide_step(state, now), stage=iterations.describe_stage(self, state))
 
     def _decide_step(self, state: SessionState, now: float) -> Decision:
@@ -237,7 +237,7 @@ class Session(SessionSettings):
 
         Executors and reviewers of tasks say so about their task. If planning again does not help, the user has to say more.
         """
-        asked = scope_change(result.answer)
+        asked = find_scope_change(result.answer)
         if not asked or state.flow.replans >= execution.MAX_REPLANS:
             return None
         after = state
@@ -258,7 +258,7 @@ class Session(SessionSettings):
         is_paused = event.result.end is TurnEnd.FINISHED and answer.get("status") == "paused"
         # If the user asks for another task while one is done or reviewed, a planner changes it. Parallel tasks continue.
         can_pause = key.kind not in (SessionWork.EXECUTE, SessionWork.REVIEW)
-        asked = scope_change(event.result.answer) if can_pause else ""
+        asked = find_scope_change(event.result.answer) if can_pause else ""
         if not is_paused and not asked:
             return None
         why = asked and f'{asked}; say what is wanted: ralph resume {self.id} --guidance "..."'
@@ -427,7 +427,7 @@ class Session(SessionSettings):
         work_items += state.flow.queue.list_work(lambda task: self._list_merge_checks(state, task), self.roles.resolver)
         reviewers = state.guardrails.max_reviewers
         active = sorted(
-            (name for name, flow in state.flow.tasks.items() if flow.step is not Step.REST), key=natural_key
+            (name for name, flow in state.flow.tasks.items() if flow.step is not Step.REST), key=make_natural_key
         )
         waits = self.by_waves and any(state.flow_of(name).step is Step.EXECUTE for name in active)
         for name in active:
@@ -463,7 +463,9 @@ class Session(SessionSettings):
             layout=self.layout,
             metadata=Metadata(self.id, at, at, state=State.INITIALIZING, request=self.request),
             iteration=IterationMetadata(1, at),
-            progress=progress.new_classic_progress((), PLANNING) if is_classic else progress.new_progress(1, PLANNING),
+            progress=progress.render_new_classic_progress((), PLANNING)
+            if is_classic
+            else progress.render_new_progress(1, PLANNING),
             tasks={},
             texts=dict(documents),
             guardrails=planning.read_guardrails(self, documents),

@@ -15,7 +15,7 @@ from ralph.documents.session.metadata import IterationMetadata, Metadata, State
 from ralph.documents.session.plan import Guardrails
 from ralph.documents.session.progress import FINAL_MARKERS, Marker, Progress, is_legal_change
 from ralph.documents.session.reports import Report, parse_report
-from ralph.documents.session.tasks import Task, is_planning, valid_task_id
+from ralph.documents.session.tasks import Task, is_planning, parse_task_id
 from ralph.workflows.merge_rules import Queue
 from ralph.workflows.session.task_graph import Condition, TaskGraph
 
@@ -38,7 +38,7 @@ class TaskFlow:
 
     step: Step = Step.REST
     attempt: int = 0
-    """The attempt under way, or the last; it names the report and the worktree."""
+    """The attempt in progress, or the last; it names the report and the worktree."""
     attempts_in_iteration: int = field(default=0, metadata=former_name("tries"))
     """How many of the attempts were in this iteration."""
     timeouts: int = 0
@@ -277,7 +277,7 @@ class SessionState:
         return replace(self, notices=(*self.notices, notice))
 
     def with_stop(self, why: str, *, is_pause: bool = False) -> "SessionState":
-        """The state that starts no new work, for this reason. Work that is under way ends normally."""
+        """The state that starts no new work, for this reason. Work that is in progress ends normally."""
         return self.with_flow(stop_reason=why, is_pause=is_pause, run_has_ended=False)
 
     def with_state(self, state: State) -> "SessionState":
@@ -375,7 +375,7 @@ def with_listed_tasks(state: SessionState) -> SessionState:
     defined = state.layout.read_tasks(state.texts, number)
     listed = [item.id for item in state.progress.items.values() if not item.is_planning]
     order = dict.fromkeys((*listed, *defined) if state.layout.is_classic else (*defined, *listed))
-    missing = {name: Task(valid_task_id(name), iteration=number, is_missing=True) for name in listed}
+    missing = {name: Task(parse_task_id(name), iteration=number, is_missing=True) for name in listed}
     return replace(state, tasks={name: defined.get(name) or missing[name] for name in order})
 
 

@@ -1,4 +1,4 @@
-"""The graph of a session's tasks: which can start, which are blocked, and which wave is under way.
+"""The graph of a session's tasks: which can start, which are blocked, and which wave is in progress.
 
 A graph is a value: `update` returns another one. What only depends on the definitions of the tasks is shared between
 them, so following a whole session costs little more than its tasks and edges.
@@ -11,7 +11,7 @@ from copy import copy
 from enum import Enum, auto
 
 from ralph.documents.session.progress import Marker
-from ralph.documents.session.tasks import Task, longest_chains, natural_key, order_waves
+from ralph.documents.session.tasks import Task, compute_longest_chains, make_natural_key, order_waves
 
 
 class Condition(Enum):
@@ -37,8 +37,8 @@ class TaskGraph:
         in_order = {name: self._expand(task.needs) for name, task in tasks.items()}
         self.waves = order_waves(in_order, "tasks/")
         self._level = {name: number for number, names in enumerate(self.waves) for name in names}
-        height = longest_chains(tuple(in_order.items()))
-        self._order = sorted(tasks, key=lambda name: (-height[name], natural_key(name)))
+        height = compute_longest_chains(tuple(in_order.items()))
+        self._order = sorted(tasks, key=lambda name: (-height[name], make_natural_key(name)))
         self._rank = {name: rank for rank, name in enumerate(self._order)}
         self._dependents: dict[str, list[str]] = {name: [] for name in tasks}
         for name, task in tasks.items():

@@ -483,7 +483,7 @@ def _collect_reports(settings: SessionSettings, state: SessionState, names: Iter
 
 
 def _collect_user_messages(state: SessionState, why: str) -> str:
-    """Why a task is planned again, and everything that the user said while the session was under way."""
+    """Why a task is planned again, and everything that the user said while the session was in progress."""
     return f"{why}\n\n{state.texts.get(state.layout.notes, '')}".strip() + "\n"
 
 
