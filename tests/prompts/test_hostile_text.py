@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import hats_cases
 import loop_cases
@@ -129,10 +130,16 @@ def headings(text: str) -> list[str]:
     return [re.sub(r' path="[^"]*"', "", line) for line in lines]
 
 
+@cache
+def build_once(build: Build, text: str) -> TurnRequest:
+    """A request that many cases compare with."""
+    return build(text)
+
+
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.parametrize("build", REQUESTS.values(), ids=REQUESTS)
 def test_hostile_text_changes_no_part_of_a_prompt(build: Build, text: str) -> None:
-    request, plain = build(text), build("Two plain lines.\nThe second.")
+    request, plain = build(text), build_once(build, "Two plain lines.\nThe second.")
     shown = request.prompt.text
     assert find_open_fences(shown) == [] and find_open_tags(shown) == []
     assert headings(shown) == headings(plain.prompt.text)
@@ -141,7 +148,7 @@ def test_hostile_text_changes_no_part_of_a_prompt(build: Build, text: str) -> No
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.parametrize(("name", "end"), ANSWERING.items())
 def test_hostile_messages_change_no_part_of_a_prompt(name: str, end: str, text: str) -> None:
-    request = REQUESTS[name]("Fix the cart.")
+    request = build_once(REQUESTS[name], "Fix the cart.")
     shown, plain = (
         with_messages(request, (SignalType.STEER, one), (SignalType.INFO, one), in_force=(one,)).text
         for one in (text, "Two plain lines.\nThe second.")
