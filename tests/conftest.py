@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,6 +49,18 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores: tests that start programs spend a third of their time waiting for them."""
     return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first cases of a test that is marked `more_are_slow(N)` are run by default, the others by `make test-slow`."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        if mark := item.get_closest_marker("more_are_slow"):
+            test = item.nodeid.partition("[")[0]
+            seen[test] += 1
+            if seen[test] > mark.args[0]:
+                item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish() -> None:

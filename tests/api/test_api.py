@@ -78,6 +78,7 @@ def test_the_api_imports_no_terminal_library(root: Path) -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_every_example_of_the_page_runs(root: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert len(blocks) >= 9

@@ -64,6 +64,7 @@ def test_report_says_that_the_run_was_reverted(project: Project) -> None:  # noq
     assert "changed" not in report.err, "Ralph itself wrote the report again"
 
 
+@pytest.mark.slow
 def test_revert_leaves_a_report_that_the_user_edited(project: Project) -> None:  # noqa: F811
     project.work(WORK, "--max-iterations", "1")
     assert project.ralph("abort").code == 0
@@ -74,6 +75,7 @@ def test_revert_leaves_a_report_that_the_user_edited(project: Project) -> None: 
     assert path.read_text() == edited
 
 
+@pytest.mark.slow
 def test_it_works_on_a_run_that_is_over_and_twice(project: Project) -> None:  # noqa: F811
     start = files(project)
     project.work(WORK, "--max-iterations", "1")
@@ -102,6 +104,7 @@ def test_a_living_engine_is_ended_first(project: Project) -> None:  # noqa: F811
     assert engine.returncode == 8
 
 
+@pytest.mark.slow
 def test_without_an_engine_a_living_agent_is_ended_first(project: Project) -> None:  # noqa: F811
     (project.root / "ralph.yml").write_text("turn: {grace_seconds: 0.5}\n")
     start = files(project)
@@ -221,6 +224,7 @@ def test_a_worktree_of_the_run(project: Project) -> None:  # noqa: F811
     assert files(project) == start
 
 
+@pytest.mark.slow
 def test_commands_in_the_worktree_of_a_run_mean_that_run(project: Project) -> None:  # noqa: F811
     project.work(WORK, "--max-iterations", "1")
     project.work("date +%N > README", "--worktree", "--max-iterations", "1")

@@ -77,6 +77,7 @@ def test_another_ralph_on_the_path_is_not_used(project: Project) -> None:
     assert "ralph, version" in added
 
 
+@pytest.mark.slow
 def test_progress_is_seen_while_the_turn_continues(project: Project) -> None:
     script = 'ralph tools interact progress "nearly there"; while [ ! -f go ]; do sleep 0.05; done; touch done.txt'
     process = project.start(*project.working(script))
@@ -89,6 +90,7 @@ def test_progress_is_seen_while_the_turn_continues(project: Project) -> None:
     assert "nearly there" not in project.ralph("status").out
 
 
+@pytest.mark.slow
 def test_events_can_be_followed(project: Project) -> None:
     script = "ralph emit first.one; ralph emit second.one; touch done.txt"
     process = project.start(*project.working(script))

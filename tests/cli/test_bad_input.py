@@ -369,7 +369,8 @@ def spoil(path: Path, kind: str, victim: Path) -> None:
 
 
 class TestDamagedFiles:
-    KINDS = (*JUNK, "directory", "link", "large")
+    FIRST = ("types", "directory", "link")
+    KINDS = (*FIRST, *(pytest.param(kind, marks=pytest.mark.slow) for kind in (*JUNK, "large") if kind != "types"))
     LOOKING = (("status",), ("status", "--json"), ("logs",), ("doctor",), ("diff",), ("clean", "--dry-run"))
 
     @pytest.mark.parametrize("kind", KINDS)

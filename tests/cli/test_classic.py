@@ -67,6 +67,7 @@ def test_a_classic_session_with_a_rework_an_inheritance_and_a_gap(project: Proje
     assert "[x] task-3  Make c.txt · inherits from task-2" in project.ralph("session", "show").out
 
 
+@pytest.mark.slow
 def test_update_adds_tasks_and_retries_failed_ones(project: Project) -> None:  # noqa: F811
     done = begin(project, never=["task-1"])
     assert (done.code, "failed: task-1; blocked: task-2 (by task-1)" in done.out) == (7, True), done.said
@@ -99,6 +100,7 @@ def test_an_agent_that_writes_the_markers_itself_wins_nothing(project: Project) 
     assert "covers: " in (home(project) / "progress.review1.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_an_interrupted_session_continues_from_its_files(project: Project, lost: bool) -> None:  # noqa: F811
     script(project, slow=2)
@@ -172,6 +174,7 @@ def test_options_that_mean_nothing_here_are_refused(project: Project, options: t
     assert not (project.root / ".ralph-sessions").exists()
 
 
+@pytest.mark.slow
 def test_a_task_whose_definition_is_missing_fails_and_is_not_reviewed(project: Project) -> None:  # noqa: F811
     assert begin(project, once=["block-task-2"]).code == 9
     place = home(project) / "tasks.md"

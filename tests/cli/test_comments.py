@@ -121,6 +121,7 @@ def test_wrong_comments_are_refused_with_what_to_do(project: Project) -> None:
         (project.root / "go").touch()
 
 
+@pytest.mark.slow
 def test_comments_on_a_stopped_session_are_one_round_of_feedback(project: Project) -> None:
     stopped = begin_session(project, "--land", "branch", never=["task-3"])
     assert stopped.code == 7, stopped.said

@@ -58,6 +58,7 @@ def test_the_page_can_be_printed_and_is_not_replaced_by_accident(project: Projec
         assert (wrong.code, what in wrong.err + wrong.out) == (2, True), wrong
 
 
+@pytest.mark.slow
 def test_a_run_without_snapshots_says_why_there_is_no_diff(project: Project) -> None:
     assert project.play(SUCCEEDS, "--no-snapshots").code == 0
     page = project.real("export", "--html", "-o", "-").out

@@ -54,6 +54,7 @@ REAL_FIX = """      - patch: {path: test_app.py, find: "    @unittest.skip('flak
 """
 
 
+@pytest.mark.slow
 def test_a_skipped_test_is_caught_also_when_a_later_turn_leaves_it_in_place(calculator: Project) -> None:
     done = calculator.play(skipping(REAL_FIX), until=CHECK)
     assert done.code == 0, done.said
@@ -324,6 +325,7 @@ def test_failures_in_the_summary_beat_exit_code_0(calculator: Project) -> None:
     )
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize(
     ("before", "addition", "code", "severity"),
     [
@@ -353,6 +355,7 @@ def test_product_code_that_can_end_the_test_process_with_0_is_found(
     assert set(found) == ({severity} if severity else set())
 
 
+@pytest.mark.slow
 def test_failures_of_the_first_of_two_commands_count(calculator: Project) -> None:
     (calculator.root / "test_other.py").write_text(
         "import unittest\n\n\nclass Other(unittest.TestCase):\n    def test_other(self):\n        pass\n"
@@ -367,6 +370,7 @@ def test_failures_of_the_first_of_two_commands_count(calculator: Project) -> Non
 NODE_SUITE = "# tests 2\\n# pass {}\\n# fail {}\\n"
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize(
     "lines",
     [
@@ -548,6 +552,7 @@ class TestACopyOfATreeThatWasRejected:
         assert clone.play(IDLE, "--max-iterations", "1", until="`test -f done.txt` passes").code == 0
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize(
     "check", ["`test -f done.txt` passes", "`test -f done.txt && python3 -m compileall -q .` passes"]
 )
@@ -711,6 +716,7 @@ def test_a_recipe_that_no_longer_has_to_run_tests_again_gets_a_warning_at_most(c
     )
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize(
     ("summary", "reason"),
     [

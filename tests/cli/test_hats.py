@@ -169,6 +169,7 @@ def test_nothing_leaks_from_one_run_to_the_next(project: Project) -> None:  # no
     assert {row["status"] for row in rows if row["loop_id"] == first.name} == {"open", "in_progress"}
 
 
+@pytest.mark.slow
 def test_guidance_reaches_the_next_hat_and_has_to_be_acknowledged(project: Project) -> None:  # noqa: F811
     begin(project, "--max-iterations", "2")
     assert "it has planner, builder, critic, finalizer" in project.ralph("steer", "x", "--to", "nobody").err
@@ -179,6 +180,7 @@ def test_guidance_reaches_the_next_hat_and_has_to_be_acknowledged(project: Proje
     assert "the message from the user is not acknowledged" in project.ralph("prompt", "--json").json["prompt"]
 
 
+@pytest.mark.slow
 def test_the_user_publishes_an_event_and_a_hat_receives_it(project: Project) -> None:  # noqa: F811
     begin(project, "--max-iterations", "2")
     assert project.real("emit", "build.blocked", "look at the wires", "--run", project.run.name).code == 0
@@ -360,6 +362,7 @@ def test_a_check_whose_program_was_replaced_proves_nothing(project: Project) -> 
     assert "is not what it was before the run" in project.ralph("prompt", "--turn", "2", "--json").json["prompt"]
 
 
+@pytest.mark.slow
 def test_persistent_run_waits_for_more_work(project: Project) -> None:  # noqa: F811
     script = project.agent('echo "$RALPH_TURN" >> work.txt; "$RALPH_BIN" emit LOOP_COMPLETE done')
     (project.root / "ralph.yml").write_text(

@@ -55,6 +55,7 @@ def test_a_builder_that_passes_its_own_review_is_refused_at_once(project: Projec
     assert "next:  publish one of: review.ready, build.blocked" in said(project)
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize("file", ['"$RALPH_EVENTS_FILE"', ".ralph/turn/../turn/outbox/events.jsonl"])
 def test_a_builder_that_names_its_events_file_is_refused_at_once_too(project: Project, file: str) -> None:  # noqa: F811
     done = run_seed(
@@ -82,6 +83,7 @@ def test_a_builder_cannot_pass_its_review_from_outside_of_its_turn(project: Proj
     assert "`review.passed` counts only from critic" in said(project)
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize("attempt", ["emit LOOP_COMPLETE done", "write LOOP_COMPLETE", "echo LOOP_COMPLETE"])
 def test_coordinator_cannot_complete_after_the_finalizer_refused(project: Project, attempt: str) -> None:  # noqa: F811
     hats = {
@@ -125,6 +127,7 @@ def test_user_cannot_pass_a_gate_and_gets_advice(project: Project) -> None:  # n
     assert project.real("emit", "review.ready", "task_id: t-1", "--run", project.run.name).code == 0
 
 
+@pytest.mark.slow
 def test_a_hat_that_ends_in_its_default_event_three_times_makes_the_run_ask(project: Project) -> None:  # noqa: F811
     hats = {"critic": "true", "builder": "date +%N >> work.txt; emit review.ready 'task_id: t-1'"}
     done = run_seed(project, **hats)

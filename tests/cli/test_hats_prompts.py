@@ -3,6 +3,7 @@
 import re
 import subprocess
 
+import pytest
 from test_hats_gates import run_seed
 from test_loop import Done, Project, project  # noqa: F401 - the fixture
 
@@ -61,6 +62,7 @@ def turns_of(project: Project, hat: str) -> list[int]:  # noqa: F811
     return [entry["turn"] for entry in project.journal("turn.started") if entry["role"] == hat]
 
 
+@pytest.mark.slow
 class TestWaves:
     def test_critic_can_see_the_work_on_each_event(self, project: Project) -> None:  # noqa: F811
         done = run(project, WAVE, AGENT, "--check", "`true`")
@@ -176,6 +178,7 @@ def test_critic_sees_the_changes_of_a_task_also_if_nothing_is_new(project: Proje
     assert command and "work.txt" in show(project, command[1]) and "plan.txt" not in show(project, command[1])
 
 
+@pytest.mark.slow
 def test_ask_line_is_only_for_hats_that_may_ask(project: Project) -> None:  # noqa: F811
     assert run(project, WAVE, AGENT, "--check", "`true`").code == 0
     splitter, builder = (prompt_of(project, turns_of(project, hat)[0]) for hat in ("splitter", "builder"))

@@ -181,6 +181,7 @@ class TestWarningsAtTheStart:
         assert "as before: `ralph hats check own.yml` shows them\n" in self.run(project, "-H", "own.yml")
         assert "warning: " in project.ralph("hats", "check", "own.yml").out
 
+    @pytest.mark.slow
     def test_they_come_again_if_the_preset_changes_and_in_dry_runs(self, project: Project) -> None:  # noqa: F811
         (project.root / "ralph.yml").write_text(SEED.read_text())
         self.run(project)
@@ -196,6 +197,7 @@ class TestWarningsAtTheStart:
 
 
 class TestProgress:
+    @pytest.mark.slow
     def test_progress_of_an_agent_is_in_the_live_view(self, project: Project) -> None:  # noqa: F811
         (project.root / "ralph.yml").write_text(ONE_HAT)
         agent = project.agent(

@@ -66,6 +66,7 @@ def test_live_line_shows_tool_check_time_and_cost(project: Project, tmp_path: Pa
     assert "COMPLETE" in seen
 
 
+@pytest.mark.slow
 def test_consent_is_asked_for_once_on_a_terminal(project: Project) -> None:  # noqa: F811
     ours, theirs = pty.openpty()
     os.write(ours, b"n\n")

@@ -37,6 +37,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize("kept", ["RALPH_.*", "RALPH_BIN|RALPH_TURN"], ids=["exported variables", "almost none"])
 def test_the_command_of_the_prompt_works_in_a_login_shell(project: Project, kept: str) -> None:  # noqa: F811
     (project.home / "follows.py").write_text(FOLLOWS.replace("KEPT", kept))
@@ -68,6 +69,7 @@ def test_turn_that_is_not_known_publishes_nothing(project: Project) -> None:  # 
     assert "RALPH_TURN" in done.err
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize("preset", ["code-assist", "tdd", "debug", "review"])
 def test_no_prompt_names_a_bare_command(project: Project, preset: str) -> None:  # noqa: F811
     options = ("--check", "`false`", "--agent-command", "true", "--yes", "--max-iterations", "1")

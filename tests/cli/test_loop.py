@@ -876,6 +876,7 @@ class TestStrangeAgents:
         assert done.code == 0, f"after {len(project.journal('turn.started'))} lines: {done.said}"
         assert len(project.journal("turn.started")) == len(lines)
 
+    @pytest.mark.more_are_slow(1)
     @pytest.mark.parametrize("moment", ["1e18", "1e400"])
     def test_a_limit_that_ends_at_an_impossible_moment_can_be_waited_for(self, project: Project, moment: str) -> None:
         (project.home / "line").write_text(f'{{"type": "limit", "resets_at": {moment}}}\n')

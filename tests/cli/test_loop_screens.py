@@ -124,6 +124,7 @@ class TestCtrlC:
         assert re.search(r"^- Changes: 2 files, .*\(part\.txt, done\.txt\)$", again.out, re.M), again.out
         assert "received RESUME" not in again.out, "that it continues was said"
 
+    @pytest.mark.more_are_slow(1)
     @pytest.mark.parametrize("when", ["baseline", "after-turn"])
     def test_second_stops_a_check_that_runs(self, project: Project, when: str) -> None:  # noqa: F811
         is_slow = "true" if when == "baseline" else "test -f work.txt"
@@ -145,6 +146,7 @@ class TestCtrlC:
         assert again.code == 0, again.said
         assert "PASS" in again.out
 
+    @pytest.mark.slow
     def test_turn_that_was_not_verified_is_named(self, project: Project) -> None:  # noqa: F811
         scenario = """
 turns:
@@ -196,6 +198,7 @@ def test_last_failure_has_no_code_fences(project: Project) -> None:  # noqa: F81
     assert shown.endswith("line 14") and "```" not in shown, shown
 
 
+@pytest.mark.slow
 def test_pause_means_the_live_run(project: Project) -> None:  # noqa: F811
     process = project.start(*project.playing(SLOW))
     eventually(lambda: (project.root / "part.txt").exists())

@@ -43,6 +43,7 @@ def restore(project: Project, said: str, expected: int = 3) -> None:
         subprocess.run(command, shell=True, cwd=project.root, env=project.environment, check=True)
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize("option", [(), ("--worktree",)], ids=["in the user's tree", "in a worktree"])
 def test_lost_work_is_named_though_the_checks_fail_and_the_advice_works(
     project: Project,
@@ -130,6 +131,7 @@ class TestAnAgentThatDeletesTheRefsOfRalph:
         assert project.journal("run.ended")
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize("checks", ["fail", "pass"])
 def test_without_snapshots_lost_work_is_named_too(project: Project, precious: dict[str, str], checks: str) -> None:
     made = "touch done.txt" if checks == "pass" else ""
@@ -172,6 +174,7 @@ class TestAdviceThatWorks:
         assert project.git("symbolic-ref", "refs/heads/stable").strip() == "refs/heads/main"
 
 
+@pytest.mark.slow
 class TestRefsBesideBranchesAndTags:
     @pytest.fixture
     def refs(self, project: Project) -> str:
@@ -205,6 +208,7 @@ class TestRefsBesideBranchesAndTags:
         assert "CHANGED" not in project.work(script, "--max-iterations", "2").out
 
 
+@pytest.mark.slow
 class TestAnExpiredStashList:
     EXPIRES = "git reflog expire --expire=now --all; touch work.txt"
 

@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import pytest
 from test_loop import NEVER_DONE, SUCCEEDS, Project, plain, project  # noqa: F401 - the fixtures
 
 from ralph.cli.render.journal import LINES
@@ -80,6 +81,7 @@ def test_one_turn_without_a_price_is_not_plural(project: Project) -> None:  # no
     assert "(1 turn without a price)" in project.ralph("cost").out
 
 
+@pytest.mark.slow
 def test_resume_says_which_run_only_if_it_continues(project: Project) -> None:  # noqa: F811
     project.play(NEVER_DONE, "--max-iterations", "1")
     refused = project.ralph("resume", "--max-iterations", "1")

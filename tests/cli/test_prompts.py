@@ -34,6 +34,7 @@ def steer_first_turn(project: Project, *args: str) -> None:  # noqa: F811
     assert process.returncode == 0, f"{out}\n{err}"
 
 
+@pytest.mark.slow
 def test_turn_that_continues_after_a_steer_knows_what_was_done(project: Project) -> None:  # noqa: F811
     steer_first_turn(project, *project.working(IN_TURNS.format(home=project.home)))
     second, third = (project.turn(number).joinpath("prompt.md").read_text() for number in (2, 3))

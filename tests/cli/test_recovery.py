@@ -360,6 +360,7 @@ class TestAbort:
         again = project.play(SUCCEEDS)
         assert again.code == 0, again.said
 
+    @pytest.mark.slow
     def test_a_run_that_is_over_cannot_be_aborted(self, project: Project) -> None:
         project.play(SUCCEEDS)
         assert project.ralph("abort").code == 2
@@ -378,6 +379,7 @@ class TestAbort:
 
 
 class TestInterrupts:
+    @pytest.mark.slow
     def test_ctrl_c_pauses_after_the_turn_and_a_resume_continues(self, project: Project) -> None:
         engine = begin(project, until="`test -f more.txt`")
         engine.send_signal(signal.SIGINT)
@@ -406,6 +408,7 @@ class TestInterrupts:
         assert engine.returncode == 7
         assert len(project.journal("turn.started")) == 1
 
+    @pytest.mark.slow
     def test_ctrl_c_twice_interrupts_the_turn_and_a_resume_continues(self, project: Project) -> None:
         engine = begin(project)
         engine.send_signal(signal.SIGINT)
@@ -423,6 +426,7 @@ class TestInterrupts:
         assert project.ralph("resume").code == 0
         assert project.journal("run.ended")[-1]["spent"]["iterations"] == 1
 
+    @pytest.mark.slow
     def test_sigterm_leaves_a_run_that_can_be_resumed(self, project: Project) -> None:
         engine = begin(project)
         engine.terminate()
@@ -456,6 +460,7 @@ class TestInterrupts:
 
 
 class TestSignalFiles:
+    @pytest.mark.more_are_slow(1)
     @pytest.mark.parametrize(
         ("content", "code"),
         [("type: PAUSE\n", 7), ("type: stop # an old name of ABORT\nmessage: enough\nfrom: me\n", 8)],
@@ -534,6 +539,7 @@ class TestResume:
         for name, task in zip(names, ("first", "second"), strict=True):
             assert re.search(rf"{name}  limit-iterations +just now +{task}", done.err), done.err
 
+    @pytest.mark.slow
     def test_bare_resume_takes_the_run_that_stopped_last_and_says_which(self, project: Project) -> None:
         first, second = stopped(project, "first", "second")
         done = project.ralph("resume")
@@ -541,6 +547,7 @@ class TestResume:
         project.ralph("resume", first)
         assert project.ralph("resume").out.startswith(f"Resuming {first} "), "it stopped last now"
 
+    @pytest.mark.slow
     def test_a_later_success_on_the_same_task_closes_runs_that_stopped(self, project: Project) -> None:
         [older] = stopped(project, "same")
         project.ralph(*project.working("touch done.txt", task="same"))
@@ -637,6 +644,7 @@ class TestResume:
         resumed = project.ralph("resume", run, *other)
         assert resumed.code == 0, resumed.said
 
+    @pytest.mark.slow
     def test_another_agent_stays_for_later_resumes_and_keeps_the_limits(self, project: Project) -> None:
         project.work("true", "--max-iterations", "1")
         project.ralph("resume", "--agent-command", project.agent("echo other"), "--yes", "--max-iterations", "2")
@@ -649,6 +657,7 @@ class TestResume:
         assert project.ralph("resume", "--model", "larger", "--yes").code == 3
         assert project.journal("turn.started")[-1]["agent"] == "scripted (larger)"
 
+    @pytest.mark.slow
     def test_the_agent_of_a_run_under_way_is_not_changed(self, project: Project) -> None:
         engine = begin(project)
         done = project.ralph("resume", project.run.name, "--model", "larger")
@@ -656,6 +665,7 @@ class TestResume:
         (project.root / "go").touch()
         engine.communicate(timeout=120)
 
+    @pytest.mark.slow
     def test_counters_after_a_resume_name_the_new_limit(self, project: Project) -> None:
         project.work("true", "--max-iterations", "2")
         project.ralph("resume", "--max-iterations", "3")
@@ -663,6 +673,7 @@ class TestResume:
         said = project.ralph("logs").out
         assert ("Iteration 2/2" in said, "Iteration 3/3" in said, "3/2" in said) == (True, True, False)
 
+    @pytest.mark.slow
     def test_a_limit_is_granted_once_more(self, project: Project) -> None:
         project.work("true", "--max-iterations", "2", "--on-stuck", "continue")
         done = project.ralph("resume", "--json").json

@@ -2,6 +2,7 @@
 
 import time
 
+import pytest
 from test_loop import NEVER_DONE, SUCCEEDS, Project, project  # noqa: F401 - the fixture
 
 
@@ -13,6 +14,7 @@ def test_there_is_none_yet(project: Project) -> None:  # noqa: F811
     assert project.ralph("report", "nope").code == 2
 
 
+@pytest.mark.slow
 def test_the_newest_report_of_a_run_that_ended_more_than_once(project: Project) -> None:  # noqa: F811
     project.play(NEVER_DONE, "--max-iterations", "1")
     first = project.ralph("report").out

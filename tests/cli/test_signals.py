@@ -153,6 +153,7 @@ class TestSteering:
         done = project.ralph(*args)
         assert (done.code, why in done.err) == (2, True), done.err
 
+    @pytest.mark.slow
     def test_signal_goes_to_the_only_open_run_and_several_are_listed(self, project: Project) -> None:
         assert "there is no run to signal" in project.ralph("steer", "hello").err
         project.work("true", "--max-iterations", "1")
@@ -211,6 +212,7 @@ class TestLoops:
         assert project.ralph("resume").code == 3
         assert told("PAUSE", "until the API is reviewed", (project.turn(2) / "prompt.md").read_text())
 
+    @pytest.mark.slow
     def test_an_abort_leaves_the_files_and_no_process(self, project: Project) -> None:
         engine = began(project, *project.working("touch started; echo half > half.txt; sleep 300 & sleep 300"))
         assert project.ralph("signal", "abort", "wrong task").code == 0
@@ -378,6 +380,7 @@ class TestGuidanceStaysInForce:
         assert all(prompt.index("Use httpx") < prompt.index("# Your answer") for prompt in prompts)
         assert len(re.findall("^- INFO", prompts[-1], re.MULTILINE)) <= 4
 
+    @pytest.mark.slow
     def test_a_steer_to_hats_reaches_every_later_turn_after_ten_infos(self, project: Project) -> None:
         (project.root / "hats.yml").write_text(PRESET)
         agent = project.agent('date +%N >> work.txt; "$RALPH_BIN" emit work.more')
@@ -391,6 +394,7 @@ class TestGuidanceStaysInForce:
         assert all(told("STEER", "Use httpx", prompt) for prompt in prompts)
         assert "fact 9" in prompts[-1], "the latest of them stay in the prompt"
 
+    @pytest.mark.slow
     def test_a_steer_to_a_session_reaches_tasks_that_have_not_started_and_is_noted(self, project: Project) -> None:
         engine = session(project, until=str(project.home / "go"))
         eventually(lambda: project.journal("turn.started"))

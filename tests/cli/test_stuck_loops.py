@@ -30,6 +30,7 @@ def test_another_exception_each_turn_is_progress(project: Project) -> None:  # n
     assert loop(project, agent, "python3 r.py", 10) == (0, 7)
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize(
     ("check", "turns"),
     [
@@ -44,6 +45,7 @@ def test_a_number_that_gets_better_each_turn_is_progress(project: Project, check
     assert loop(project, "echo $n > n", "sh check.sh", 10) == (0, turns)
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize(
     "check",
     ["! grep -n TODO a.py", '! awk \'/TODO/ {print FILENAME " line " NR ": leftover todo"}\' a.py | grep .'],
@@ -62,6 +64,7 @@ def test_the_best_iteration_is_the_one_with_the_fewest_lines(project: Project) -
     assert (restored.code, (project.root / "a.py").read_text()) == (0, "x = 1  # TODO\n" * 7), restored.out
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize(
     "line",
     [

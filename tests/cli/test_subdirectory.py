@@ -77,6 +77,7 @@ def test_phrases_mean_the_package(project: Project, package: Path) -> None:  # n
     assert project.ralph(*arguments).code == 2, "the root has no tests of its own"
 
 
+@pytest.mark.slow
 def test_scope_is_meant_below_the_directory(project: Project, package: Path) -> None:  # noqa: F811
     assert loop(project, package, "--scope", "*.txt").code == 0
     (package / "done.txt").unlink()
@@ -86,6 +87,7 @@ def test_scope_is_meant_below_the_directory(project: Project, package: Path) -> 
     assert "packages/lib.txt" in held.said
 
 
+@pytest.mark.slow
 def test_undo_restores_a_directory_that_the_agent_removed(project: Project, package: Path) -> None:  # noqa: F811
     (package / "agent.py").write_text("import shutil; shutil.rmtree('../app')\n")
     project.git("commit", "-qam", "an agent that removes its directory")

@@ -71,6 +71,7 @@ def test_revert_restores_the_files_of_submodules(project: Project, library: Path
     assert (library / "new.txt").read_text() == "new\n", "a revert can be undone"
 
 
+@pytest.mark.slow
 def test_diff_and_the_changes_of_an_iteration_name_files_of_submodules(project: Project, library: Path) -> None:  # noqa: F811
     assert library.exists()
     done = project.work(CHANGES, "--max-iterations", "1")
@@ -81,6 +82,7 @@ def test_diff_and_the_changes_of_an_iteration_name_files_of_submodules(project: 
     assert "a.o" not in diff
 
 
+@pytest.mark.slow
 def test_undo_restores_one_turn_in_a_submodule(project: Project, library: Path) -> None:  # noqa: F811
     project.work("echo again >> vendor/lib/lib.txt", "--max-iterations", "2")
     assert (library / "lib.txt").read_text() == "lib\nagain\nagain\n"
@@ -90,6 +92,7 @@ def test_undo_restores_one_turn_in_a_submodule(project: Project, library: Path) 
     assert (library / "lib.txt").read_text() == "lib\n"
 
 
+@pytest.mark.slow
 def test_scope_covers_submodules(project: Project, library: Path) -> None:  # noqa: F811
     assert library.exists()
     done = project.work("touch done.txt; echo x > vendor/lib/lib.txt", "--scope", "done.txt", "--max-iterations", "1")
@@ -110,6 +113,7 @@ def test_commits_in_submodules_are_reported_and_stay(project: Project, library: 
     assert project.git("status", "--porcelain", "--ignore-submodules=untracked") == " M vendor/lib\n", "the user's edit"
 
 
+@pytest.mark.slow
 def test_commit_of_an_iteration_leaves_submodules_to_the_user(project: Project, library: Path) -> None:  # noqa: F811
     done = project.work("echo x >> made.txt; echo x > vendor/lib/lib.txt", "--max-iterations", "1", "--commit")
     assert "note: vendor/lib is a submodule: its files are not committed" in done.out
@@ -118,6 +122,7 @@ def test_commit_of_an_iteration_leaves_submodules_to_the_user(project: Project, 
     assert project.git("ls-tree", "HEAD", "vendor/lib").startswith("160000 commit")
 
 
+@pytest.mark.slow
 def test_submodule_that_the_agent_deletes_gets_its_files_back(project: Project, library: Path) -> None:  # noqa: F811
     before = contents(library)
     project.work("rm -rf vendor .gitmodules", "--max-iterations", "1")
@@ -127,6 +132,7 @@ def test_submodule_that_the_agent_deletes_gets_its_files_back(project: Project, 
     assert "vendor/lib is no longer a submodule: its files are restored, its git directory is not" in done.out
 
 
+@pytest.mark.slow
 def test_submodule_that_the_agent_adds_is_named(project: Project, tmp_path: Path) -> None:  # noqa: F811
     other = make_library(project, tmp_path / "other")
     script = f"git -c protocol.file.allow=always submodule add -q {other} added; echo x > added/lib.txt"

@@ -167,6 +167,7 @@ class TestScriptsBehindCommands:
     def loop(self, project: Project, *options: str) -> Done:
         return project.ralph("loop", "the task", "--until", "`sh tools/check.sh` passes", *options)
 
+    @pytest.mark.more_are_slow(2)
     @pytest.mark.parametrize("script", ["agent.sh", "setup.sh"])
     @pytest.mark.parametrize("command", ["loop", "resume"])
     def test_a_changed_script_is_shown_and_asked_about(self, agreed: Project, script: str, command: str) -> None:

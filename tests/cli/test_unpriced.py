@@ -145,6 +145,7 @@ turns:
 """
 
 
+@pytest.mark.slow
 def test_price_that_becomes_unknown_stops_the_run_until_it_is_allowed(project: Project) -> None:
     done = project.play(SCENARIO, "--max-cost", "5", until=UNTIL)
     assert done.code == 3
@@ -186,6 +187,7 @@ turns:
 """
 
 
+@pytest.mark.slow
 def test_status_shows_a_lower_bound_if_some_turns_have_no_price(project: Project) -> None:
     project.play(PARTLY_PRICED, "--max-iterations", "2", until="`false`")
     assert "≥ $0.5000" in project.ralph("status").out

@@ -44,6 +44,7 @@ def test_undo_of_several_turns_leaves_the_users_files_alone(tmp_path: Path, with
         assert project.ralph("undo").code == 2, "the user's changes are no turn"
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize("with_git", [True, False], ids=["git", "no-git"])
 def test_revert_leaves_the_users_files_alone(tmp_path: Path, with_git: bool) -> None:
     for project in make_project(tmp_path, with_git=with_git):  # noqa: F402
@@ -115,6 +116,7 @@ def test_revert_removes_the_runs_lines_of_a_file_of_both(project: Project) -> No
     assert (project.root / "app.txt").read_text() == edited, "the revert is undone"
 
 
+@pytest.mark.slow
 def test_diff_names_a_file_in_which_the_lines_of_both_cannot_be_told_apart(project: Project) -> None:  # noqa: F811
     stop_and_resume(project, app_txt="one\nmine\n")
     for shown in (project.ralph("diff"), project.ralph("diff", "--stat")):
@@ -158,6 +160,7 @@ def test_undo_refuses_a_file_of_both(project: Project) -> None:  # noqa: F811
     assert (project.root / "app.txt").read_text() == "one\nmine\n"
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize("which", ["1", "base"])
 def test_restore_leaves_the_users_files_alone(project: Project, which: str) -> None:  # noqa: F811
     stop_and_resume(project, mine_txt="mine\n", app_txt="one\nmine\n")
@@ -172,6 +175,7 @@ def test_restore_leaves_the_users_files_alone(project: Project, which: str) -> N
     assert "mine.txt" not in read(project)
 
 
+@pytest.mark.slow
 def test_restore_best_leaves_the_users_files_alone(project: Project) -> None:  # noqa: F811
     stop_and_resume(project, mine_txt="mine\n")
     assert project.ralph("resume", "--max-iterations", "3", "--yes").code == 0
@@ -210,6 +214,7 @@ def test_files_outside_the_scope_are_the_users_to_change(project: Project) -> No
     assert done.code == 0, done.said
 
 
+@pytest.mark.slow
 def test_commits_leave_the_users_changes_out(project: Project) -> None:  # noqa: F811
     assert project.work(TURNS, "--max-iterations", "1", "--commit").code == 3
     (project.root / "mine.txt").write_text("mine\n")
@@ -218,6 +223,7 @@ def test_commits_leave_the_users_changes_out(project: Project) -> None:  # noqa:
     assert "second.txt" in committed and "mine.txt" not in committed
 
 
+@pytest.mark.slow
 def test_what_checks_wrote_last_is_not_the_users(project: Project) -> None:  # noqa: F811
     until = "`test -f app.txt && date +%N > built.txt; test -f done.txt`"
     assert project.work(TURNS, "--max-iterations", "1", until=until).code == 3
@@ -227,6 +233,7 @@ def test_what_checks_wrote_last_is_not_the_users(project: Project) -> None:  # n
     assert read(project) == {"README": "first\n"}
 
 
+@pytest.mark.slow
 def test_what_a_killed_turn_left_is_reverted(project: Project) -> None:  # noqa: F811
     engine = project.start(*project.working("touch here; sleep 300"))
     eventually(lambda: (project.root / "here").exists())

@@ -227,6 +227,7 @@ class TestWorktreeSetup:
         assert "exit code 7" in done.err and "no network" in done.err
         assert project.journal("turn.started") == []
 
+    @pytest.mark.slow
     def test_setup_command_that_fails_for_a_session_is_tried_twice_without_a_wait(self, project: Project) -> None:  # noqa: F811
         tried = project.home / "tried"
         fixed = project.home / "fixed"

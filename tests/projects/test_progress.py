@@ -98,6 +98,7 @@ def test_new_errors_are_progress_until_the_limit(project: Playground) -> None:
     assert "Stuck" not in done.out
 
 
+@pytest.mark.slow
 def test_the_prompt_says_how_many_failures_are_left_and_best_is_the_fewest(project: Playground) -> None:
     project.write({"a.py": PYTHON})
     project.commit_all()
@@ -116,6 +117,7 @@ def test_the_prompt_says_how_many_failures_are_left_and_best_is_the_fewest(proje
     assert project.read("a.py").count('"') == 14, "iteration 1 left seven errors; a syntax error hides the others"
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize(
     ("turns", "made"),
     [

@@ -298,6 +298,7 @@ def covered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Playgrou
         yield project, project.loop("Raise the test coverage", ENOUGH, COVERED, "--scope", "tests/**")
 
 
+@pytest.mark.slow
 class TestRaisingCoverage:
     """Code that is left out by comments, then by settings, then honest tests."""
 

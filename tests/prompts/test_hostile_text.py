@@ -21,6 +21,8 @@ from ralph.store.settings import load_prompt
 from ralph.workflows.hats.state import QueuedEvent
 from ralph.workflows.merge_rules import Queue
 
+# The sessions behind the prompts are played once per worker, so one worker runs these tests.
+pytestmark = pytest.mark.xdist_group("golden")
 HOSTILE = {
     "open fence": "Fix this:\n```python\nprint(1)",
     "long fence": "``````\nnot closed",

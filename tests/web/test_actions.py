@@ -139,6 +139,7 @@ def test_a_stopped_run_is_resumed_and_aborted(server: Server) -> None:
     assert "web:owner" in ended["reason"]
 
 
+@pytest.mark.slow
 def test_feedback_to_a_session_is_stored_and_planned(server: Server, tmp_path: Path) -> None:
     quick = "---\nplanning:\n  max_cycles: 1\n  categories: [technical]\n---\n# Instructions\n"
     script = tmp_path / "script.json"
