@@ -97,6 +97,34 @@ def test_undo_restores_a_directory_that_the_agent_removed(project: Project, pack
     assert (package / "agent.py").exists()
 
 
+def test_settings_of_a_package_hold_there_and_the_state_is_at_the_root(project: Project, package: Path) -> None:  # noqa: F811
+    (project.root / "ralph.yml").write_text("limits: {iterations: 9}\n")
+    (package / "ralph.yml").write_text("limits: {iterations: 1}\nscenario: play.yml\n")
+    (package / "play.yml").write_text("turns: [{steps: [{say: Nothing}]}]\n")
+    command = ("loop", "Make done.txt", "--until", CHECK, "--yes")
+    done = project.ralph(*command, cwd=package)
+    assert done.code == 3, done.said
+    assert "Iteration 1/1" in done.out
+    assert not (package / ".ralph").exists()
+    assert [row["state"] for row in project.ralph("status", "--json").json["runs"]] == ["limit-iterations"]
+    agreed = project.ralph("trust", "--show", "--json", cwd=package).json["agreed"]
+    assert "packages/app/ralph.yml: scenario" in agreed
+    (package / "play.yml").write_text("turns: [{steps: [{write: {path: done.txt, content: x}}]}]\n")
+    (package / "ralph.yml").write_text("limits: {iterations: 2}\nscenario: play.yml\nnotify: [json://localhost:1]\n")
+    refused = project.ralph("resume", "--max-iterations", "2")
+    assert refused.code == 2
+    assert "packages/app/ralph.yml: notify" in refused.err, "the settings of the run's directory are read again"
+
+
+def test_settings_of_a_package_do_not_evade_the_lock_of_the_tree(project: Project, package: Path) -> None:  # noqa: F811
+    (package / "ralph.yml").write_text("limits: {iterations: 1}\n")
+    command = ("loop", "x", "--until", CHECK, "--agent-command", "sleep 100", "--yes")
+    assert project.ralph(*command, "--detach").code == 0
+    refused = project.ralph(*command, cwd=package)
+    assert refused.code == 10, refused.said
+    assert project.ralph("abort", cwd=package).code == 0
+
+
 @pytest.mark.slow
 def test_session_works_in_the_directory(project: Project, package: Path) -> None:  # noqa: F811
     (project.home / "script.json").write_text("{}")

@@ -103,15 +103,31 @@ class TestIds:
 
 
 class TestFinding:
-    @pytest.mark.parametrize("sign", [".ralph", ".git", "ralph.yml"])
-    def test_the_project_is_the_nearest_parent_with_a_sign(self, tmp_path: Path, sign: str) -> None:
+    @pytest.mark.parametrize("sign", [".ralph", "ralph.yml"])
+    def test_without_git_the_project_is_the_nearest_parent_with_a_sign(self, tmp_path: Path, sign: str) -> None:
         (tmp_path / "a" / "b" / "c").mkdir(parents=True)
+        (tmp_path / ".ralph").mkdir()
         if sign == ".ralph":
             (tmp_path / "a" / sign).mkdir()
         else:
             (tmp_path / "a" / sign).touch()
-        (tmp_path / ".git").mkdir(exist_ok=True)
         assert Project.around(tmp_path / "a" / "b" / "c").root == (tmp_path / "a").resolve()
+
+    @pytest.mark.parametrize("sign", [".ralph", "ralph.yml"])
+    def test_a_directory_of_a_repository_belongs_to_the_repository(self, tmp_path: Path, sign: str) -> None:
+        (tmp_path / "a" / "b" / sign).mkdir(parents=True)
+        (tmp_path / "a" / ".git").touch()
+        (tmp_path / ".git").mkdir()
+        assert Project.around(tmp_path / "a" / "b") == Project((tmp_path / "a").resolve(), directory="b")
+
+    def test_the_nearest_settings_hold(self, tmp_path: Path) -> None:
+        (tmp_path / "a" / "b" / "c").mkdir(parents=True)
+        (tmp_path / ".git").mkdir()
+        project = Project.around(tmp_path / "a" / "b" / "c")
+        assert project.settings_dir == project.root
+        (tmp_path / "a" / "b" / "ralph.yml").touch()
+        assert project.settings_dir == project.root / "a" / "b"
+        assert project.find_settings_dir("a") == project.root
 
     def test_links_are_resolved(self, tmp_path: Path) -> None:
         (tmp_path / "real" / ".git").mkdir(parents=True)

@@ -391,6 +391,8 @@ class TestPlaces:
         shell.task("add", "from below")
         assert (shell.agent / "tasks.jsonl").exists()
         (below / "ralph.yml").touch()
+        assert "from below" in shell.task("list"), "settings in a directory of a repository are no project"
+        (below / ".git").mkdir()
         assert shell.task("list") == "No tasks found\n"
         assert "from below" in shell.task("list", "--root", str(shell.root))
         monkeypatch.setenv("RALPH_WORKSPACE_ROOT", str(shell.root))

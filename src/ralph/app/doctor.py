@@ -124,7 +124,7 @@ def _check_disk(project: Project) -> Iterator[Diagnosis]:
 
 def _check_configuration(project: Project) -> Diagnosis:
     try:
-        config = load_config(project.root)
+        config = load_config(project.settings_dir)
     except RalphError as error:
         return Diagnosis("ralph.yml", False, error.what.replace("\n", "; "), error.todo)
     if config.permissions == "full-auto":
@@ -133,8 +133,8 @@ def _check_configuration(project: Project) -> Diagnosis:
     if config.sandbox is not None:
         what = "valid; `sandbox` has no effect here: a repository cannot lower your protection"
         return Diagnosis("ralph.yml", True, what, f"set it in {user_settings_path()}")
-    there = (project.root / "ralph.yml").exists()
-    return Diagnosis("ralph.yml", True, "valid" if there else "none here; defaults apply")
+    path = project.settings_dir / "ralph.yml"
+    return Diagnosis("ralph.yml", True, f"valid: {path}" if path.exists() else "none here; defaults apply")
 
 
 def _check_phrases(project: Project) -> Iterator[Diagnosis]:
@@ -147,7 +147,7 @@ def _check_phrases(project: Project) -> Iterator[Diagnosis]:
 def _check_notifications(project: Project) -> Iterator[Diagnosis]:
     """Whether notifications can be sent. The addresses are secret and never shown."""
     try:
-        wanted = load_config(project.root).notify
+        wanted = load_config(project.settings_dir).notify
     except RalphError:
         return
     try:
@@ -167,12 +167,12 @@ def _check_agents(project: Project) -> Iterator[Diagnosis]:
     for name, what in registry.OTHERS.items():
         yield Diagnosis("agent", True, f"{name}: {what}")
     try:
-        config = load_config(project.root)
+        config = load_config(project.settings_dir)
     except RalphError:
         return
     named = bool(config.agents or config.agent or config.agent_command or config.scenario)
     try:
-        selection = registry.select_agents(config, names=(), command=None, scenario_file=None, cwd=project.root)
+        selection = registry.select_agents(config, names=(), command=None, scenario_file=None, cwd=project.settings_dir)
         yield Diagnosis("agent", True, f"this project uses {', then '.join(spec.label for spec in selection.chain)}")
     except RalphError as error:
         yield Diagnosis("agent", not named, error.what.replace("\n", "; "), error.todo, absent=True)

@@ -128,7 +128,8 @@ def write_settings(directory: Path, text: str, backend: str | None, *, force: bo
     parse_layer(text, path, [])
     write_atomic(path, to_bytes(text))
     # The user chose this text just now, so Ralph asks about it only after it changes.
-    record_trust(directory.resolve(), list_project_items(directory.resolve()))
+    project = Project.around(directory)
+    record_trust(project.root, list_project_items(project.root, settings_dir=project.settings_dir))
     return path
 
 
@@ -154,7 +155,7 @@ class HatsRequest:
 
 def plan_hats(project: Project, request: HatsRequest, options: RunOptions) -> NewRun:
     """Check the request for a run of hats, and turn it into a run that can be created."""
-    loaded = load_preset(project.root, request.given, request.preset)
+    loaded = load_preset(project.root, request.given, request.preset, settings_dir=project.settings_dir)
     preset = _with_promise(loaded.preset, request.completion_promise)
     config = with_limits(loaded.preset, loaded.config)
     objective = _read_objective(project, preset, request.prompt, request.prompt_file)
@@ -167,7 +168,7 @@ def plan_hats(project: Project, request: HatsRequest, options: RunOptions) -> Ne
         config=config,
         options=options,
         agents=build_hats_selection(project, preset, config, options),
-        directory=project.directory,
+        project=project,
     )
     own = fill_names(preset, source, preset.event_loop.checks)
     compiled, left_out = _compile_checks(
@@ -263,7 +264,7 @@ def _read_objective(project: Project, preset: Preset, prompt: str | None, prompt
         text = preset.event_loop.prompt or None
     if text is None:
         named = prompt_file or preset.prompt_file or preset.event_loop.prompt_file or "PROMPT.md"
-        path = (Path.cwd() if prompt_file else project.root) / named
+        path = (Path.cwd() if prompt_file else project.settings_dir) / named
         try:
             text = read_limited(path, 256 * 1024, follow=True).decode(errors="replace")
         except (OSError, StateError) as error:

@@ -48,7 +48,7 @@ class LoopRequest:
 
 def plan_loop(project: Project, request: LoopRequest, options: RunOptions) -> NewRun:
     """Check the request for a loop, and turn it into a run that can be created."""
-    config = load_config(project.root)
+    config = load_config(project.settings_dir)
     task = request.task
     if not task.strip():
         todo = 'say what to do: ralph loop "Fix the failing tests" --until ...'
@@ -67,7 +67,7 @@ def plan_loop(project: Project, request: LoopRequest, options: RunOptions) -> Ne
         criterion=criterion.text,
         checks=criterion.checks,
         loop=_build_loop_settings(project, config, request, criterion),
-        directory=project.directory,
+        project=project,
     )
     refuse_landing(options, on_own_branch=options.worktree)
     _refuse_unworkable(project, record.loop, snapshots=record.snapshots, in_worktree=options.worktree)

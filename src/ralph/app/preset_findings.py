@@ -57,7 +57,7 @@ def examine_preset(
     project: Project, preset: str | None, given: tuple[str, ...]
 ) -> tuple[LoadedPreset, Model, list[Located]]:
     """A preset, its model, and the findings about it."""
-    loaded = load_preset(project.root, given, preset)
+    loaded = load_preset(project.root, given, preset, settings_dir=project.settings_dir)
     source = find_work_source("", loaded.preset.core.specs_dir, lambda path: "")
     hats = build_settings(loaded.preset, source, checks=bool(loaded.preset.event_loop.checks))
     limits = build_limits("hats", with_limits(loaded.preset, loaded.config), RunOptions())

@@ -233,7 +233,7 @@ def _reselect_agents(project: Project, run: RunDir, options: ResumeOptions) -> A
     """The agents from now on: those that the options name, or those of the run with another model."""
     chosen = RunOptions(**{name: getattr(options, name) for name in _AGENTS})
     if chosen.name_an_agent:
-        return build_agent_selection(project, load_config(project.root), chosen)
+        return build_agent_selection(project, load_config(project.settings_dir), chosen)
     record = run.record()
     agents = with_user_changes(record, Ledger.of(record.limits, read_records(run.path / "journal.jsonl"))).agents
     first, *rest = agents.chain

@@ -138,7 +138,7 @@ def build_notifier(project: Project, run: RunDir, record: RunRecord) -> tuple[No
     services: tuple[Service, ...] = ()
     notice = ""
     try:
-        wanted = load_config(project.root).notify
+        wanted = load_config(project.find_settings_dir(record.directory)).notify
         services = services_for(((one.url, one.events) for one in wanted), os.environ)
     except RalphError as error:
         if not (run.path / "journal.jsonl").exists():

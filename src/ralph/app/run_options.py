@@ -3,6 +3,7 @@
 import difflib
 import math
 import os
+import shlex
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -84,11 +85,11 @@ def build_record(
     loop: LoopRunSettings | None = None,
     session: SessionRunSettings | None = None,
     hats: HatsSettings | None = None,
-    directory: str = ".",
+    project: Project,
 ) -> RunRecord:
     """Build the record of a run: the common settings from options and settings, and what its workflow adds.
 
-    `directory` is where the user stands, below the root: patterns begin there.
+    Patterns begin in the directory in which the user stands.
     """
     usual_land = "ff" if workflow in SESSION_WORKFLOWS else "branch"
     return RunRecord(
@@ -108,7 +109,7 @@ def build_record(
         check_seconds=check_seconds(config, options),
         snapshots=config.snapshots and not options.no_snapshots,
         allowed=parse_allowed_rules(options.allow),
-        may_change=parse_globs("--may-change", options.may_change, directory),
+        may_change=parse_globs("--may-change", options.may_change, project.directory),
         push=config.push,
         instructions=config.instructions,
         most_steps=config.max_steps,
@@ -116,7 +117,8 @@ def build_record(
         sandbox=find_asked_level(options.sandbox),
         land=options.land or config.land or usual_land,
         slots=_read_slot_limits(config.slots, require_positive("--parallel", options.parallel, None)),
-        trees=_read_tree_settings(config.workspace),
+        trees=_read_tree_settings(config.workspace, project),
+        directory=project.directory,
         loop=loop or LoopRunSettings(),
         session=session or SessionRunSettings(),
         hats=hats,
@@ -191,8 +193,8 @@ def rebase_glob(glob: str, directory: str) -> str:
 
 
 def build_agent_selection(project: Project, config: Config, options: RunOptions) -> AgentSelection:
-    """Choose the agents. A scenario of the settings is looked for at the root, one of an option in this directory."""
-    cwd = Path.cwd() if options.name_an_agent else project.root
+    """Choose the agents. A scenario of the settings is looked for beside them, one of an option in this directory."""
+    cwd = Path.cwd() if options.name_an_agent else project.settings_dir
     selection = registry.select_agents(
         config,
         names=options.agents,
@@ -247,12 +249,17 @@ def _read_slot_limits(settings: SlotSettings, run: int | None) -> SlotLimits:
     return SlotLimits(run=run or settings.run, machine=settings.machine, agents=settings.agents)
 
 
-def _read_tree_settings(settings: WorkspaceSettings) -> TreeSettings:
+def _read_tree_settings(settings: WorkspaceSettings, project: Project) -> TreeSettings:
+    """How worktrees are set up. Paths and commands of settings below the root are meant in the directory of the settings."""
+    base = project.settings_dir.relative_to(project.root)
+    setup = settings.setup
+    if base.parts:
+        setup = tuple(f"cd {shlex.quote(base.as_posix())} && {command}" for command in setup)
     most = None if settings.disk_gib is None else int(settings.disk_gib * (1 << 30))
     return TreeSettings(
-        setup=settings.setup,
-        copy=settings.copy_files,
-        share=settings.share,
+        setup=setup,
+        copy=tuple((base / name).as_posix() for name in settings.copy_files),
+        share=tuple((base / name).as_posix() for name in settings.share),
         most_bytes=most,
         setup_seconds=settings.setup_minutes * 60,
     )

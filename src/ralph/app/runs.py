@@ -146,7 +146,7 @@ def _find_expired_runs(project: Project, keep: int | None, days: float | None, *
     """Ended runs that are neither among the latest nor recent. With `stopped`, also those that can be resumed."""
     from ralph.store.settings import load_config
 
-    retention = load_config(project.root).retention
+    retention = load_config(project.settings_dir).retention
     keep = retention.runs if keep is None else keep
     days = retention.days if days is None else days
     found = [(run, run.outcome(claimed=True)) for run in project.runs()]

@@ -312,7 +312,7 @@ def plan_takeover(session: UserSession, request: SessionRequest, options: RunOpt
 
 
 def _plan_session(project: Project, request: SessionRequest, options: RunOptions, id: str) -> NewRun:
-    config = load_config(project.root)
+    config = load_config(project.settings_dir)
     record = _build_session_record(project, config, request, options, id)
     location = WorkLocation.BRANCH
     if request.classic:
@@ -340,7 +340,7 @@ def _build_session_record(
     seconds = check_seconds(config, options)
     compiled = [compile_criterion(text, seconds, project.work_dir) for text in request.criteria]
     checks = tuple(itertools.chain.from_iterable(one.checks for one in compiled))
-    directories = [project.root / os.path.expanduser(name) for name in config.session.skills]
+    directories = [project.settings_dir / os.path.expanduser(name) for name in config.session.skills]
     skills = tuple(str(directory) for directory in directories if directory.is_dir())
     return build_record(
         workflow="classic" if request.classic else "session",
@@ -353,7 +353,7 @@ def _build_session_record(
         checks=checks,
         loop=LoopRunSettings(inputs=hash_inputs(checks, project.work_dir)),
         session=SessionRunSettings(by_waves=request.waves or config.session.waves, skills=skills),
-        directory=project.directory,
+        project=project,
     )
 
 

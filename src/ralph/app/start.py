@@ -149,7 +149,7 @@ def create_run(
     except RalphError as error:
         _advise_to_start_again(error)
         raise
-    record = replace(record, id=run.id, directory=project.directory)
+    record = replace(record, id=run.id)
     notices: tuple[str, ...] = ()
     try:
         _remember_git_programs(project.root)

@@ -23,7 +23,7 @@ from ralph.documents.run_record import AgentSelection, AgentSpec, RunRecord
 from ralph.git.command import find_repository
 from ralph.git.programs import list_new_programs
 from ralph.store.files import read_limited, to_text
-from ralph.store.runs import Project
+from ralph.store.runs import SETTINGS, Project
 from ralph.store.settings import load_config, load_user_settings, user_settings_path
 from ralph.store.user_state import Item, find_new, record_trust
 from ralph.verify.toolchains import EXAMPLES, find_commands
@@ -81,7 +81,7 @@ def find_consent_to_start(
         *_list_agents(record.agents),
         *_list_scripts(root, record.agents, record.trees.setup),
         *(Item(f"check {one}", one) for one in commands if not any(one in text for text in criteria_typed)),
-        *list_project_items(root, files),
+        *list_project_items(root, files, settings_dir=project.find_settings_dir(record.directory)),
         *_list_git_programs(root),
     ]
     push = "It may push to remotes." if record.push else "It cannot push to remotes."
@@ -98,8 +98,9 @@ def find_consent_to_start(
 def find_consent_to_resume(project: Project, record: RunRecord) -> Consent:
     """The consent that a run needs to continue. It covers what the run reads again: the scripts behind its commands, too."""
     root = project.root
+    settings_dir = project.find_settings_dir(record.directory)
     items = [
-        *_list_settings(root, _READ_ON_RESUME),
+        *_list_settings(root, settings_dir, _READ_ON_RESUME),
         *_list_files(root),
         *_list_scripts(root, record.agents, record.trees.setup),
     ]
@@ -108,11 +109,11 @@ def find_consent_to_resume(project: Project, record: RunRecord) -> Consent:
 
 def find_consent_to_project(project: Project) -> Consent:
     """The consent to a run with only the project's own settings, and to what phrases such as `tests pass` run here."""
-    root, config = project.root, load_config(project.root)
-    items = [*_list_project_agents(root, config)]
+    root, config = project.root, load_config(project.settings_dir)
+    items = [*_list_project_agents(project, config)]
     for kind in EXAMPLES:
-        items += [Item(f"check {one.command}", one.command) for one in find_commands(kind, root)]
-    items += list_project_items(root)
+        items += [Item(f"check {one.command}", one.command) for one in find_commands(kind, project.work_dir)]
+    items += list_project_items(root, settings_dir=project.settings_dir)
     return Consent(root, tuple(find_new(root, dict.fromkeys(items))), "")
 
 
@@ -130,9 +131,10 @@ def _list_git_programs(root: Path) -> Iterator[Item]:
         yield from (Item(name, text) for name, text in list_new_programs(repository.git).items())
 
 
-def _list_project_agents(root: Path, config: Config) -> Iterator[Item]:
+def _list_project_agents(project: Project, config: Config) -> Iterator[Item]:
+    root, cwd = project.root, project.settings_dir
     try:
-        selection = registry.select_agents(config, names=(), command=None, scenario_file=None, cwd=root)
+        selection = registry.select_agents(config, names=(), command=None, scenario_file=None, cwd=cwd)
     except AgentUnavailableError:  # there is no agent to agree to; a run says how to get one
         yield from _list_scripts(root, None, config.workspace.setup)
         return
@@ -140,14 +142,15 @@ def _list_project_agents(root: Path, config: Config) -> Iterator[Item]:
     yield from _list_scripts(root, selection, config.workspace.setup)
 
 
-def list_project_items(root: Path, files: Sequence[str] = ()) -> list[Item]:
+def list_project_items(root: Path, files: Sequence[str] = (), *, settings_dir: Path) -> list[Item]:
     """What Ralph reads of the project: its settings, prompts and roles, and the presets in `files`."""
+    own = settings_dir / SETTINGS
     inside = [Path(file).resolve() for file in files]
-    presets = [path for path in inside if path.is_relative_to(root) and path != root / "ralph.yml" and path.is_file()]
+    presets = [path for path in inside if path.is_relative_to(root) and path != own and path.is_file()]
     paths = list(presets)
     for path in presets:
         paths += _imports(path, read_yaml(to_text(read_limited(path)), str(path)).data)
-    return [*_list_settings(root), *_list_files(root), *(_read_item(root, path) for path in paths if path.is_file())]
+    return [*_list_settings(root, settings_dir), *_list_files(root), *(_read_item(root, path) for path in paths if path.is_file())]
 
 
 def _list_agents(selection: AgentSelection) -> Iterator[Item]:
@@ -203,11 +206,12 @@ def _find_source(entry: EntryPoint) -> Path | None:
     return Path(spec.origin) if spec.origin else None
 
 
-def _list_settings(root: Path, only: Sequence[str] = ()) -> Iterator[Item]:
+def _list_settings(root: Path, settings_dir: Path, only: Sequence[str] = ()) -> Iterator[Item]:
     """The keys of ralph.yml that can start something, each with its lines; and the files that they name."""
-    path = root / "ralph.yml"
+    path = settings_dir / SETTINGS
     if not path.is_file():
         return
+    name = path.relative_to(root).as_posix()
     text = to_text(read_limited(path, follow=True))
     document = read_yaml(text, str(path))
     data = document.data
@@ -217,9 +221,9 @@ def _list_settings(root: Path, only: Sequence[str] = ()) -> Iterator[Item]:
         if (key in _LIMITS_ONLY and not _lifts_cost_limit(data[key])) or (only and key not in only):
             continue
         value = json.dumps(data[key], default=str)
-        yield Item(f"ralph.yml: {key}", "\n".join(lines[start:end]).rstrip(), value)
+        yield Item(f"{name}: {key}", "\n".join(lines[start:end]).rstrip(), value)
     if not only:
-        scenario = [root / str(data["scenario"])] if data.get("scenario") else []
+        scenario = [settings_dir / str(data["scenario"])] if data.get("scenario") else []
         yield from (_read_item(root, other) for other in (*_imports(path, data), *scenario) if other.is_file())
 
 

@@ -24,6 +24,7 @@ from ralph.documents.hats.reading import (
     split_layer,
 )
 from ralph.store.files import read_text
+from ralph.store.runs import SETTINGS
 
 _OVERRIDE = re.compile(r"[A-Za-z_][\w.]*=")
 _NAME = re.compile(r"[\w-]+")
@@ -41,13 +42,18 @@ class LoadedPreset:
     """The files that were read. Later ones override earlier ones."""
 
 
-def load_preset(root: Path, options: Sequence[str], hats: str | None) -> LoadedPreset:
-    """The preset and settings for a run. `options` are files and `KEY=VALUE`s, `hats` is a preset over them."""
+def load_preset(
+    root: Path, options: Sequence[str], hats: str | None, *, settings_dir: Path | None = None
+) -> LoadedPreset:
+    """The preset and settings for a run. `options` are files and `KEY=VALUE`s, `hats` is a preset over them.
+
+    `settings_dir` has the `ralph.yml`. Default: the root.
+    """
     overrides = [one for one in options if _OVERRIDE.match(one) and not Path(one).exists()]
     named = [one for one in options if one not in overrides]
     if not named and (config_path := os.environ.get("RALPH_CONFIG")):
         named = [config_path]
-    homes = (Path("~/.ralph/config.yml").expanduser(), _user_home() / "ralph.yml", root / "ralph.yml")
+    homes = (Path("~/.ralph/config.yml").expanduser(), _user_home() / "ralph.yml", (settings_dir or root) / SETTINGS)
     usual = [path for path in homes if path.is_file()]
     warnings: list[str] = []
     invalid: list[KeyFault] = []

@@ -34,6 +34,8 @@ from ralph.store.questions import QuestionFiles
 from ralph.store.user_state import Key, ensure_key, find_key
 
 T = TypeVar("T")
+SETTINGS = "ralph.yml"
+"""The file with the settings of a project, or of a directory in it."""
 _WORKTREES = (".ralph", "worktrees")
 _TRIES, _PAUSE = 20, 0.05
 _STAYS_WHEN_ADOPTED = ("run.json", "signals", "questions", "lock")
@@ -221,12 +223,21 @@ class RunDir:
         return key.code(f"{directory}/run.json\n{to_text(read_limited(self.path / 'run.json'))}")
 
 
-def _is_root(directory: Path) -> bool:
-    """Whether a directory is the root of a project, by what is in it."""
-    if (directory / "ralph.yml").exists() or (directory / ".git").exists():
-        return True
-    # A run that works below the root needs a `.ralph` there for its turns, with a link to the files that agents share.
-    return (directory / ".ralph").is_dir() and not (directory / ".ralph" / "agent").is_symlink()
+def _find_root(start: Path) -> Path:
+    """The root of the project around a directory: the root of its git repository, so that one tree has one state and one lock.
+
+    Without git, it is the nearest parent with `.ralph/` or `ralph.yml`.
+    """
+    parents = (start, *start.parents)
+    for directory in parents:
+        if (directory / ".git").exists():
+            return directory
+    for directory in parents:
+        # A run that works below the root needs a `.ralph` there for its turns, with a link to the files that agents share.
+        has_state = (directory / ".ralph").is_dir() and not (directory / ".ralph" / "agent").is_symlink()
+        if has_state or (directory / SETTINGS).exists():
+            return directory
+    return start
 
 
 @value
@@ -241,23 +252,30 @@ class Project:
 
     @classmethod
     def around(cls, start: Path) -> "Project":
-        """The project that a directory belongs to: the nearest parent with `.ralph/`, `ralph.yml` or `.git`.
-
-        A worktree of a run has such signs too, and belongs to the project of the run.
-        """
+        """The project that a directory belongs to. A worktree of a run belongs to the project of the run."""
         start = start.resolve()
         for directory in (start, *start.parents):
             if directory.parent.parts[-2:] == _WORKTREES:
                 return cls(directory.parents[2], directory.name.partition(".")[0])
-        for directory in (start, *start.parents):
-            if _is_root(directory):
-                return cls(directory, directory=start.relative_to(directory).as_posix())
-        return cls(start)
+        root = _find_root(start)
+        return cls(root, directory=start.relative_to(root).as_posix())
 
     @property
     def work_dir(self) -> Path:
         """The directory in which new runs work."""
         return self.root / self.directory
+
+    @property
+    def settings_dir(self) -> Path:
+        """The directory whose `ralph.yml` holds for new runs."""
+        return self.find_settings_dir(self.directory)
+
+    def find_settings_dir(self, directory: str) -> Path:
+        """The directory whose `ralph.yml` holds for runs in a directory of the project: the nearest one that has the file."""
+        place = self.root / directory
+        while place != self.root and not (place / SETTINGS).exists():
+            place = place.parent
+        return place
 
     @property
     def runs_dir(self) -> Path:

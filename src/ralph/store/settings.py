@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ralph.store.files import read_limited, read_text
+from ralph.store.runs import SETTINGS
 
 if TYPE_CHECKING:
     from ralph.documents.config import Config, UserSettings
 
 
-def load_config(root: Path) -> "Config":
+def load_config(directory: Path) -> "Config":
     """The project's settings; the defaults if it has none."""
     from ralph.documents import config
 
-    path = root / "ralph.yml"
+    path = directory / SETTINGS
     try:
         text = read_limited(path, config.SIZE_LIMIT, follow=True).decode(errors="replace")
     except FileNotFoundError:

@@ -14,21 +14,27 @@ if TYPE_CHECKING:
 
 LOCK_SECONDS = 60.0
 READ_LIMIT = 32 * 1024 * 1024
-_SIGNS = (".ralph", "ralph.yml", ".git")
+_SIGNS = ((".git",), (".ralph", "ralph.yml"))
+"""What is in the root of a project: git's directory; without git, the others."""
 
 
 def root(args: "dict[str, Any]") -> str:
-    """The project that `--root` names, that of the run, or the nearest parent with `.ralph/`, `ralph.yml` or `.git`."""
+    """The project that `--root` names, that of the run, or the one around this directory, as `Project.around` finds it."""
     named = args.get("root") or os.environ.get("RALPH_WORKSPACE_ROOT")
     if named:
         if not os.path.isdir(named):
             raise ToolError("there is no such project directory", "give another with --root", where=named)
         return os.path.abspath(named)
-    here = directory = os.getcwd()
-    while not any(os.path.lexists(os.path.join(directory, sign)) for sign in _SIGNS):
+    return _find_parent(_SIGNS[0]) or _find_parent(_SIGNS[1]) or os.getcwd()
+
+
+def _find_parent(signs: "tuple[str, ...]") -> str:
+    """The nearest directory from here up that has one of these entries; empty if there is none."""
+    directory = os.getcwd()
+    while not any(os.path.lexists(os.path.join(directory, sign)) for sign in signs):
         parent = os.path.dirname(directory)
         if parent == directory:
-            return here
+            return ""
         directory = parent
     return directory
 
