@@ -46,6 +46,7 @@ def test_a_classic_session_with_a_rework_an_inheritance_and_a_gap(project: Proje
     assert "**Status**: Failed" in files["tasks.task-1-report.md"]
     assert "no reviewer was started" in files["tasks.task-2-report.md"]
     assert 'assessment: "Gaps Identified"' in files["progress.review1.md"]
+    assert "    gap: ISS-M-001: nothing sums up the files\n" in done.out, "the gaps of the review are on the screen"
     assert (project.root / "b.txt").read_text() == "w12 task-2\n", "the word is from the report that was qualified"
     assert (project.root / "c.txt").read_text() == "w22 task-3\n"
     told = shown(project)

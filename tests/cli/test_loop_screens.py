@@ -5,14 +5,17 @@ import re
 import resource
 import signal
 import subprocess
+import time
 
 import pytest
-from test_live_view import on_a_terminal
+from test_live_view import on_a_color_terminal, on_a_terminal
 from test_loop import NEVER_DONE, RALPH, Project, eventually, project  # noqa: F401 - the fixture
 
 from ralph.cli.render.journal import Renderer
 from ralph.cli.render.live import LiveView
-from ralph.view.model import ChecksRun, RunView
+from ralph.core.events import NOT_ISOLATED, TaskState
+from ralph.core.limits import Limits, Spent
+from ralph.view.model import ChecksRun, RunView, TaskView, TurnView
 
 SLOW = """
 turns:
@@ -322,3 +325,64 @@ def test_resume_says_that_a_model_has_no_effect(project: Project) -> None:  # no
     assert project.work("true", "--max-iterations", "1").code == 3
     again = project.ralph("resume", "--model", "opus", "--yes")
     assert "has no option for the model: --model has no effect" in again.said
+
+
+def test_the_status_line_of_a_session_keeps_cost_and_clock_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    tasks = [
+        TaskView(f"task-{n}", "Words", TaskState.DONE if n < 3 else TaskState.PLANNED, wave=n) for n in range(1, 7)
+    ]
+    turns = [TurnView(n, f"task-{n}", "executor", task=f"task-{n}", started_at=time.time()) for n in (3, 4)]
+    spent = Spent(turns=2, cost=0.42, active_seconds=192)
+    view = RunView(
+        sandbox=NOT_ISOLATED,
+        iteration=1,
+        allowed=Limits(cost=5.0),
+        spent=spent,
+        spent_at=time.time(),
+        tasks=tuple(tasks),
+        turns=tuple(turns),
+    )
+    line = LiveView(Renderer("a-run"), view, io.StringIO())._now().plain
+    assert re.search(r"2 of 6 done · task-3, task-4 running · \$0\.42 of \$5 · 3 min 12 s$", line), line
+
+
+def test_logs_on_a_terminal_have_colors_and_wrap_at_words(project: Project) -> None:  # noqa: F811
+    words = " ".join(f"word{number}" for number in range(40))
+    scenario = f"turns:\n  - steps:\n      - say: {words}\n      - write: {{path: done.txt, content: x}}\n"
+    assert project.play(scenario).code == 0
+    _, seen = on_a_color_terminal(project, ["logs", "--tools"], COLUMNS="80")
+    assert "\x1b[32m  PASS" in seen
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen).replace("\r", "").splitlines()
+    assert max(map(len, lines)) <= 80, seen
+    said = [
+        line for line in "\n".join(lines).partition("turn 1 finished")[0].splitlines() if re.search(r"word\d", line)
+    ]
+    assert len(said) > 3
+    assert all(line.startswith(" " * 12) for line in said)
+    assert all(f"word{number}" in seen for number in range(40)), "no word is cut"
+    _, plain = on_a_color_terminal(project, ["logs"], NO_COLOR="1")
+    assert "\x1b[32m" not in plain
+    assert "\x1b" not in project.ralph("logs").out
+
+
+def test_reports_say_how_many_failures_are_left(project: Project) -> None:  # noqa: F811
+    check = "`printf 'a.py:1: error: x\\nFound 3 errors in 1 file (checked 1 source file)\\n'; exit 1` passes"
+    done = project.play(NEVER_DONE, "--max-iterations", "1", until=check)
+    assert done.code == 3, done.said
+    assert done.out.count("(failed: exit code 1, 3 failures)") == 3, "before the run, after it, and at the end"
+    report = project.ralph("report").out
+    [best] = [line for line in report.splitlines() if line.startswith("| Best iteration")]
+    [iteration] = [line for line in report.splitlines() if line.startswith("| 1 |")]
+    assert "failed: exit code 1, 3 failures" in best
+    assert "failed: exit code 1, 3 failures" in iteration
+
+
+def test_an_aborted_run_is_not_said_to_be_resumable(project: Project) -> None:  # noqa: F811
+    process = project.start(*project.playing(SLOW))
+    eventually(lambda: (project.root / "part.txt").exists())
+    assert project.ralph("abort", "--revert", "--yes").code == 0
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 8, out + err
+    assert "ABORTED" in out
+    assert "ralph resume" not in out

@@ -743,3 +743,15 @@ def test_init_shows_the_command_of_each_phrase(project: Project) -> None:
     assert re.search(r"tests pass +make test\n", said)
     assert re.search(r"no lint errors +make lint\n", said)
     assert re.search(r"it builds +-\n", said)
+
+
+def test_resume_with_another_agent_asks_only_about_the_agent(project: Project) -> None:
+    assert project.play(NEVER_DONE, "--max-iterations", "1").code == 3
+    same = project.ralph("resume", "--scenario", project.scenario(SUCCEEDS), "--max-iterations", "2")
+    assert same.code == 0, same.said
+    (project.root / "done.txt").unlink()
+    assert project.play(NEVER_DONE, "--max-iterations", "1").code == 3
+    other = project.ralph("resume", "--agent-command", "touch done.txt", "--max-iterations", "2")
+    assert other.code == 2
+    assert "agent    touch" in other.err, other.err
+    assert "check " not in other.err, "the user agreed to the checks when the run started"

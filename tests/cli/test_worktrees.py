@@ -31,7 +31,9 @@ class TestLanding:
         before = head(project)
         done = project.work(MAKES.format("a"), "--worktree", until="`test -f a.txt`")
         branch = f"ralph/{project.run.name}/run"
-        assert f"the work is on the branch {branch}; `git merge {branch}` merges it" in done.out
+        said = f"the work is on the branch {branch}; `git merge {branch}` merges it"
+        assert done.out.count(said) == 1, done.out
+        assert said in project.ralph("logs").out
         assert (head(project), (project.root / "a.txt").exists()) == (before, False)
         assert project.git("show", f"{branch}:a.txt") == "a\n"
 

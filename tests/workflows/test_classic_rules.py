@@ -419,10 +419,15 @@ def test_the_last_review_that_finds_gaps_leaves_them_to_the_user() -> None:
     reviews = {f"progress.review{number}.md": gaps for number in range(1, MAX_REVIEWS)}
     workflow, state = told({"plan.md": PLAN, "tasks.md": entry(1), "progress.md": "- [x] task-1\n", **reviews})
     answer = {"status": "completed", "assessment": "Gaps Identified"}
-    result = TurnResult(TurnEnd.FINISHED, NOW, NOW, answer=answer, documents={"tasks.md": entry(2)})
+    found = "# Review\n\n## Gaps\n- **ISS-M-001**: no help text\n- [x] closed\n- 2\n- 3\n- 4\n"
+    documents = {"tasks.md": entry(2), "review.md": found}
+    result = TurnResult(TurnEnd.FINISHED, NOW, NOW, answer=answer, documents=documents)
     state = workflow.accept(state, TurnEnded(f"review:session-{MAX_REVIEWS}", 1, "reviewer", 1, result), NOW).state
     assert "task-2" not in state.tasks
-    assert workflow.decide(state, NOW) == Stop(Outcome.AWAITING_FEEDBACK, "review 3 found gaps that are left to you")
+    decided = workflow.decide(state, NOW)
+    assert isinstance(decided, Stop) and decided.outcome is Outcome.AWAITING_FEEDBACK
+    said = "review 3 found gaps that are left to you: ISS-M-001: no help text; 2; 3; and 1 more ("
+    assert decided.reason.startswith(said) and decided.reason.endswith("/progress.review3.md)"), decided.reason
 
 
 def test_after_an_update_the_tries_of_what_failed_are_counted_anew() -> None:

@@ -106,7 +106,9 @@ class Resumption:
         """What the user has to agree to before the run continues. Other agents are agreed to like those of a new run."""
         yield find_consent_to_resume(self.project, self.record)
         if self.changes_agents:
-            yield find_consent_to_start(self.project, self.record, criteria_typed=(), files=())
+            # The user agreed to the checks when the run started, or when they adopted it.
+            checks = tuple(check.command for check in self.record.checks)
+            yield find_consent_to_start(self.project, self.record, criteria_typed=checks, files=())
 
 
 def find_run_to_resume(project: Project, wanted: str | None) -> RunDir:
@@ -128,7 +130,7 @@ def withdraw_pause(run: RunDir, options: ResumeOptions, guidance: str) -> None:
     """End a pause of a live run."""
     if options.changes_run:
         what = f"run {run.id} is running: you cannot change its limits and agents now"
-        raise UsageError(what, todo="pause it first (`ralph signal pause`), or omit the options")
+        raise UsageError(what, todo="pause it first (`ralph pause`), or omit the options")
     run.mailbox.post(Signal("", SignalType.RESUME, guidance))
 
 

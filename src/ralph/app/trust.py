@@ -150,7 +150,8 @@ def list_project_items(root: Path, files: Sequence[str] = (), *, settings_dir: P
     paths = list(presets)
     for path in presets:
         paths += _imports(path, read_yaml(to_text(read_limited(path)), str(path)).data)
-    return [*_list_settings(root, settings_dir), *_list_files(root), *(_read_item(root, path) for path in paths if path.is_file())]
+    items = [_read_item(root, path) for path in paths if path.is_file()]
+    return [*_list_settings(root, settings_dir), *_list_files(root), *items]
 
 
 def _list_agents(selection: AgentSelection) -> Iterator[Item]:

@@ -1,6 +1,7 @@
 """`ralph logs`: what happened in a run, and the events that its agents published."""
 
 import json
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -55,16 +56,17 @@ def logs(
     record = chosen.record()
     renderer = renderer_for(project, record, record.limits, from_the_start=True)
     agents, is_parallel = AgentLog(chosen), record.workflow in SESSION_WORKFLOWS
+    screen = _LogScreen()
     for batch in follow_lines(chosen, follow=follow):
         for line in batch:
             if as_json:
                 click.echo(json.dumps(line, ensure_ascii=False))
                 continue
             if (tools or follow) and line.get("type") == "turn.ended":
-                _echo_all(_event_lines(agents.read_turn(line.get("turn")), is_parallel=is_parallel))
-            _print(line, renderer)
+                _print_all(_event_lines(agents.read_turn(line.get("turn")), is_parallel=is_parallel), screen)
+            _print(line, renderer, screen)
         if follow and not as_json:
-            _echo_all(_event_lines(agents.read_all(), is_parallel=is_parallel))
+            _print_all(_event_lines(agents.read_all(), is_parallel=is_parallel), screen)
     if output and not as_json:
         _print_outputs(chosen)
     if not as_json and not chosen.alive and (doubt := chosen.find_doubt()):
@@ -72,9 +74,32 @@ def logs(
     return 0
 
 
-def _echo_all(lines: Iterable[str]) -> None:
+class _LogScreen:
+    """Prints lines with their time. On a terminal, they have colors and wrap at words."""
+
+    def __init__(self) -> None:
+        self._console: Any = None
+        if sys.stdout.isatty():
+            from rich.console import Console
+
+            self._console = Console(highlight=False, markup=False)
+
+    def print(self, text: str, at: float | None = None) -> None:
+        """Print a text. It may have several lines, of which the first has the time."""
+        start = f"{clock_time(at) if at is not None else '':<10}"
+        if self._console is None or not text:
+            click.echo(f"{start}{text}" if text else "")
+            return
+        from ralph.cli.render.live import style_lines
+
+        for part in style_lines(text, self._console.width - len(start)):
+            self._console.print(start, part, sep="", end="\n", soft_wrap=True)
+            start = " " * len(start)
+
+
+def _print_all(lines: Iterable[str], screen: _LogScreen) -> None:
     for line in lines:
-        click.echo(f"          {line}")
+        screen.print(line)
 
 
 def _event_lines(events: Iterable[tuple[int, dict[str, Any]]], *, is_parallel: bool) -> Iterator[str]:
@@ -89,22 +114,20 @@ def _event_lines(events: Iterable[tuple[int, dict[str, Any]]], *, is_parallel: b
             yield line
 
 
-def _print(line: dict[str, Any], renderer: Renderer) -> None:
+def _print(line: dict[str, Any], renderer: Renderer, screen: _LogScreen) -> None:
     try:
         at = parse_time(line["at"])
         if line["type"] == "turn.progress":
-            click.echo(
-                f"{clock_time(at)}  turn {line['turn']} ({show_role(line['role'])}) reports: {one_line(line['message'])}"
-            )
+            screen.print(f"turn {line['turn']} ({show_role(line['role'])}) reports: {one_line(line['message'])}", at)
             return
         record = Record(line["seq"], at, from_plain(ENTRY_TYPES[line["type"]], line))
     except (KeyError, ValueError, TypeError, AttributeError, StateError):
         click.echo(f"?         not written by Ralph: {str(line)[:120]}")
         return
     for text in renderer.lines(record):
-        click.echo(f"{clock_time(at)}  {text}" if text else "")
+        screen.print(text, at)
     if isinstance(record.entry, RunEnded):
-        click.echo(f"{clock_time(at)}  ended: {record.entry.outcome}, {record.entry.reason}")
+        screen.print(f"ended: {record.entry.outcome}, {record.entry.reason}", at)
 
 
 def _print_outputs(run: RunDir) -> None:

@@ -108,6 +108,16 @@ def find_answer_faults(
     return look(answer, documents, inbox) if look else ()
 
 
+def complete_answer(answer: Mapping[str, Any], documents: Mapping[str, str]) -> Mapping[str, Any]:
+    """An answer with what only its documents say: the gaps that the review of a session names."""
+    if not answer.get("assessment") or answer.get("gaps") or "review.md" not in documents:
+        return answer
+    from ralph.documents.session.reports import parse_review
+
+    gaps = parse_review(documents["review.md"]).gaps
+    return {**answer, "gaps": list(gaps)} if gaps else answer
+
+
 def _clean(value: Any) -> Any:
     """Text as every file and terminal can hold it: no half characters, no control characters."""
     match value:

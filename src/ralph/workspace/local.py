@@ -404,6 +404,7 @@ class LocalTurns:
         answer, errors = self._read_result(turn, directory, text)
         if answer is not None and not errors:
             errors = answers.find_answer_faults(turn.request.answer_schema, answer, handed, turn.request.inbox)
+            answer = answers.complete_answer(answer, handed)
         return answer, errors
 
     def _read_result(self, turn: Turn, directory: Path, text: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:

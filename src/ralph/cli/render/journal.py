@@ -277,8 +277,6 @@ def check_line(result: CheckResult) -> str:
     if result.status == "failed":
         mark = "FAIL"
     reason = describe_result(result)
-    if result.failures and result.failures.is_reported and result.failures.count:
-        reason += f", {count(int(result.failures.count), 'failure')}"
     return f"  {mark} {result.title}  {format_duration(result.seconds)}" + (
         "" if reason == "passed" else f" ({reason})"
     )

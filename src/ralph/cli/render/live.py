@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _LINE_START = re.compile(r"\s*(?:\d+ )?(?:[|>~✓✗-] |! (?:\w+: )?)")
 """What stands before the text of a line: spaces and a symbol."""
 _STYLES = (
-    (re.compile(r"  PASS |✓ |Result: PASS|Status: SUCCESS"), "green"),
-    (re.compile(r"  FAIL |  \?\?\?\? |✗ |Result: FAIL|CHANGED: |  ERROR |Status: (?!SUCCESS)"), "red"),
+    (re.compile(r"  PASS |✓ |Result: PASS|Status: SUCCESS|ended: success"), "green"),
+    (re.compile(r"  FAIL |  \?\?\?\? |✗ |Result: FAIL|CHANGED: |  ERROR |Status: (?!SUCCESS)|ended: "), "red"),
     (re.compile(r"note: |  warning: |  WARNING |  DENIED|QUESTION "), "yellow"),
     (re.compile(r"  (?:\d+ )?! "), "red"),
     (re.compile(r"  (?:\d+ )?[|>~] "), "dim"),
@@ -47,6 +47,17 @@ def style_line(line: str) -> "Text":
     return Text(line)
 
 
+def style_lines(text: str, width: int) -> "list[Text]":
+    """A text in lines that fit a terminal, each with the color that says what it is about."""
+    from rich.text import Text
+
+    styled: list[Text] = []
+    for line in text.split("\n"):
+        style = style_line(line).style
+        styled += [Text(part, style=style) for part in wrap_line(line, width)]
+    return styled
+
+
 class PlainView(Observer):
     """One line for each event that matters."""
 
@@ -67,6 +78,7 @@ class PlainView(Observer):
         """Print what was journaled."""
         if isinstance(record.entry, Landed):
             self.landed = record.entry
+            return  # the end of the screen says where the work is
         if isinstance(record.entry, RunEnded):
             self.ended = record.entry
             self.documents = list(record.documents)
@@ -137,13 +149,9 @@ class LiveView(PlainView):
         super().on_agent_event(turn, event)
 
     def _line(self, line: str) -> None:
-        from rich.text import Text
-
-        parts = wrap_line(line, self._console.width)
-        styled = style_line(line)
         try:
-            for part in parts:
-                self._console.print(Text(part, style=styled.style))
+            for part in style_lines(line, self._console.width):
+                self._console.print(part)
         except OSError:
             self._console.file = open(os.devnull, "w")  # noqa: SIM115 - the terminal is gone; the run continues
 

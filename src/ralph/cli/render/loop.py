@@ -144,7 +144,11 @@ class LoopRenderer(Renderer):
         state, spent = self.state, ended.spent
         limit = _LIMITS.get(ended.outcome)
         last = state.pending or (state.iterations[-1] if state.iterations else None)
-        unverified = " (not verified yet; `ralph resume` verifies it first)" if state.pending else ""
+        unverified = ""
+        if state.pending:
+            unverified = " (not verified)"
+            if ended.outcome.resumable:
+                unverified = " (not verified yet; `ralph resume` verifies it first)"
         judged = f"iteration {state.iterations[-1].number}" if state.iterations else "before the run"
         lessons = list_lessons(state.iterations[-_SHOWN:])
         return [

@@ -37,7 +37,7 @@ class StatusLine:
             self._facts = fold_event(self._facts, turn, event, time.time())
 
     def text(self, width: int = 0) -> str:
-        """The facts in one line. If `width` is given, the activity is cut, so that cost and time are visible."""
+        """The facts in one line. If `width` is given, the rest is cut or left out, so that cost and time are visible."""
         facts, now = self._facts, time.time()
         before = [*_describe_iteration(facts), *_describe_tasks(facts)]
         if facts.sandbox.startswith(NOT_ISOLATED):
@@ -45,12 +45,20 @@ class StatusLine:
         after = [format_duration(facts.spent.active_seconds + _measure_open(facts, now))]
         if cost := _describe_cost(facts):
             after.insert(0, cost)
-        room = width - len(" · ".join([*before, "", *after])) if width else _ACTIVITY_CHARS
-        return " · ".join([*before, self._describe_activity(max(room, _LEAST_ACTIVITY_CHARS), now), *after])
+        if not width:
+            return " · ".join([*before, self._describe_activity(_ACTIVITY_CHARS, now), *after])
+        room = width - len(" · ".join([*before, "", *after]))
+        while before and room < _LEAST_ACTIVITY_CHARS:
+            # The first is said elsewhere, too: the start of the run says that it is not isolated.
+            room += len(f"{before.pop(0)} · ")
+        parts = [*before, self._describe_activity(room, now), *after]
+        return " · ".join(part for part in parts if part)
 
     def _describe_activity(self, room: int, now: float) -> str:
         """What is done now: the tasks, if turns run in parallel. It is kept short: cost and time follow it."""
         facts = self._facts
+        if room < _LEAST_ACTIVITY_CHARS:
+            return ""
         until = waits_until(facts, now + 1)
         running = facts.running_turns
         if until is not None:

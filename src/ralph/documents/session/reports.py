@@ -179,6 +179,8 @@ class Review:
     assessment: Assessment | None = None
     issues: Mapping[str, IssueSeverity] = field(default_factory=dict)
     """How bad each issue is that was not resolved, by id."""
+    gaps: tuple[str, ...] = ()
+    """What each of these issues says, in one line."""
 
     def active(self, threshold: str = "any") -> list[str]:
         """The issues that count from that severity on: `any`, `major` or `critical`."""
@@ -196,35 +198,54 @@ def parse_review(text: str) -> Review:
     if not assessment:
         listed = fields(page.prose)
         assessment = _parse_assessment(listed.get("overall assessment") or listed.get("assessment") or "")
-    return Review(assessment, _find_issues(page))
+    issues = _find_issues(page)
+    severities = {id: issue.severity for id, issue in issues.items()}
+    return Review(assessment, severities, tuple(issue.text for issue in issues.values()))
 
 
 def _parse_assessment(text: str) -> Assessment | None:
     return find_first(text, _ASSESSMENTS)
 
 
-def _find_issues(page: Page) -> dict[str, IssueSeverity]:
+@dataclass(frozen=True)
+class _Issue:
+    """An issue in a review."""
+
+    id: str
+    severity: IssueSeverity
+    text: str
+    is_resolved: bool
+
+
+def _find_issues(page: Page) -> dict[str, _Issue]:
     """The open issues by id; those without one are numbered, and of two with the same id the last counts."""
-    found: dict[str, IssueSeverity | None] = {}
+    found: dict[str, _Issue] = {}
     for section in page.sections:
         if not any(_NO_ISSUE_LIST.fullmatch(name) for name in section.path):
-            for id, severity, resolved in _list_issues(section):
-                found[id or f"issue-{len(found) + 1}"] = None if resolved else severity
-    return {id: severity for id, severity in found.items() if severity}
+            for issue in _list_issues(section):
+                found[issue.id or f"issue-{len(found) + 1}"] = issue
+    return {id: issue for id, issue in found.items() if not issue.is_resolved}
 
 
-def _list_issues(section: Section) -> Iterator[tuple[str, IssueSeverity, bool]]:
-    """The id of every issue in a section, how bad it is, and whether it is resolved: a heading with fields, or bullets."""
+def _list_issues(section: Section) -> Iterator[_Issue]:
+    """The issues in a section: a heading with fields, or bullets."""
     if heading := _ISSUE_ID.fullmatch(section.title):
         said = fields(section.own)
         resolved = said.get("status", "").casefold().startswith(("resolved", "fixed", "closed"))
-        yield heading[1], _read_severity(heading[1], section, said), resolved
+        severity = _read_severity(heading[1], section, said)
+        yield _Issue(heading[1], severity, _one_line(section.title), resolved)
     elif any(_ISSUE_LIST.fullmatch(name) for name in section.path[1:] or section.path):
         for bullet in parse_bullets(section.own):
             if not (_NO_ISSUE.fullmatch(bullet.text) or _UNFILLED_ISSUE.fullmatch(bullet.text)):
                 match = _ISSUE_ID.fullmatch(bullet.text)
                 id = match[1] if match else ""
-                yield id, _read_severity(id, section, fields(bullet.inner)), bool(bullet.checked)
+                severity = _read_severity(id, section, fields(bullet.inner))
+                yield _Issue(id, severity, _one_line(bullet.text), bool(bullet.checked))
+
+
+def _one_line(text: str) -> str:
+    """The text of an issue without the marks of Markdown."""
+    return " ".join(text.replace("**", "").split())
 
 
 def _read_severity(id: str, section: Section, said: dict[str, str]) -> IssueSeverity:

@@ -157,6 +157,8 @@ def name_check(result: CheckResult) -> str:
 def describe_result(result: CheckResult) -> str:
     """How a check came out."""
     facts = [result.reason] if result.reason else []
+    if result.failures and result.failures.is_reported and result.failures.count and not result.passed:
+        facts.append(count(int(result.failures.count), "failure"))
     if result.value is not None:
         facts.append(f"{result.value:g} was measured")
     if result.flaky:

@@ -34,6 +34,8 @@ from ralph.workflows.session.work_keys import SessionKey, SessionWork
 
 MAX_REVIEWS = 3
 """Reviews of the whole by which a reviewer may add tasks, before the user has to say how it continues."""
+_SHOWN_GAPS, _GAP_CHARS = 3, 160
+"""How much the reason of a stop says about the gaps of a review."""
 PAUSED, ABORTED = "Paused by signal", "Aborted by signal"
 _PLANS = (State.INITIALIZING, State.PLANNING, State.REPLANNING)
 """States in which the tasks of the iteration are not known yet. Its row stays as it began."""
@@ -429,8 +431,20 @@ def describe_unfinished(settings: SessionSettings, state: SessionState) -> list[
     if reasons:
         return [*reasons, *describe_removed_tasks(state)]
     if state.layout.reviewer_adds_tasks and state.state is State.COMPLETE:
-        return [f"review {review_number(state)} found gaps that are left to you"]
-    return ["the review found gaps"]
+        number = review_number(state)
+        return [f"review {number} found gaps that are left to you{_describe_gaps(settings, state, number)}"]
+    return [f"the review found gaps{_describe_gaps(settings, state, state.metadata.iteration)}"]
+
+
+def _describe_gaps(settings: SessionSettings, state: SessionState, number: int) -> str:
+    """What the review of that number found, and the file that says more; empty if there is none."""
+    path = settings.layout.review(number)
+    text = state.texts.get(path)
+    if text is None:
+        return ""
+    gaps = [gap if len(gap) <= _GAP_CHARS else gap[: _GAP_CHARS - 1] + "…" for gap in parse_review(text).gaps]
+    more = f"; and {len(gaps) - _SHOWN_GAPS} more" if len(gaps) > _SHOWN_GAPS else ""
+    return f": {'; '.join(gaps[:_SHOWN_GAPS])}{more} ({path})" if gaps else f" ({path})"
 
 
 def _describe_missing_task(settings: SessionSettings, state: SessionState, task: str) -> str:
