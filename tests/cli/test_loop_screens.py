@@ -179,9 +179,9 @@ def test_abort_after_a_limit_grants_nothing(project: Project) -> None:  # noqa: 
 def test_resume_after_a_limit_says_what_it_grants(project: Project) -> None:  # noqa: F811
     assert project.play(NEVER_DONE, "--max-iterations", "1", "--max-cost", "5").code == 3
     again = project.ralph("resume")
-    assert "limits extended: 1 more iteration, 2 in all (resumed after limit-iterations)\n" in again.out
+    assert "limits from now on: 1 more iteration, 2 in all (resumed after limit-iterations)\n" in again.out
     higher = project.ralph("resume", "--max-iterations", "3", "--max-cost", "7")
-    assert "limits extended: 1 more iteration, 3 in all; $6.98 more, $7 in all (resumed after limit-" in higher.out
+    assert "limits from now on: 1 more iteration, 3 in all; $6.98 more, $7 in all (resumed after limit-" in higher.out
 
 
 def test_lesson_of_a_turn_that_a_limit_cut_says_so(project: Project) -> None:  # noqa: F811
@@ -386,3 +386,10 @@ def test_an_aborted_run_is_not_said_to_be_resumable(project: Project) -> None:  
     assert process.returncode == 8, out + err
     assert "ABORTED" in out
     assert "ralph resume" not in out
+
+
+def test_a_lower_limit_is_not_called_extended(project: Project) -> None:  # noqa: F811
+    assert project.play(NEVER_DONE, "--max-iterations", "9", "--max-tokens", "1").code == 3
+    lower = project.ralph("resume", "--max-iterations", "2", "--max-tokens", "1000")
+    assert "limits from now on: 1 more iteration, 2 in all" in lower.out, lower.out
+    assert "extended" not in lower.out

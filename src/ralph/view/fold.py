@@ -144,7 +144,7 @@ def _change_history(view: RunView, record: Record, entry: HistoryChanged) -> Run
 
 
 def _extend_limits(view: RunView, record: Record, entry: LimitExtended) -> RunView:
-    return copy_with(_add_notice(view, record, f"limits extended: {entry.reason}"), allowed=entry.limits)
+    return copy_with(_add_notice(view, record, f"limits from now on: {entry.reason}"), allowed=entry.limits)
 
 
 def _allow_changes(view: RunView, record: Record, entry: GuardRulesChanged) -> RunView:

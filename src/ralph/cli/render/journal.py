@@ -339,7 +339,7 @@ LINES: dict[type[Entry], Callable[[Renderer, Any], list[str]]] = {
         *(f"the guard rule {rule} is off from now on: {reason}" for rule, reason in entry.allowed.items()),
         *(f"tests and settings of checks that match {glob} may change from now on" for glob in entry.may_change),
     ],
-    LimitExtended: lambda run, entry: [f"limits extended: {entry.reason}"],
+    LimitExtended: lambda run, entry: [f"limits from now on: {entry.reason}"],
     TurnStarted: _turn_started,
     TurnEnded: lambda run, entry: turn_ended_lines(entry),
     ChecksStarted: lambda run, entry: [f"checking {run.about(entry.key)}: {' AND '.join(entry.checks)}"],
