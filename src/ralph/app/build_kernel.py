@@ -266,16 +266,25 @@ def _build_slots(run: RunDir, record: RunRecord, root: Path) -> Slots:
 def _build_agent_chain(selection: AgentSelection) -> AgentChain:
     """The agents by their labels, in the order in which the kernel asks them."""
     roles = {role: tuple(spec.label for spec in order) for role, order in selection.roles.items()}
-    helper = selection.escalation.label if selection.escalation else ""
-    return AgentChain(tuple(spec.label for spec in selection.chain), roles, helper, selection.escalate_after)
+    return AgentChain(
+        chain=tuple(spec.label for spec in selection.chain),
+        roles=roles,
+        escalation=selection.escalation.label if selection.escalation else "",
+        escalate_after=selection.escalate_after,
+    )
 
 
 def _find_known_verdicts(records: list[Record]) -> tuple[Verdict | None, Verdict | None, set[str]]:
     """The verdict before the first turn, the last one, and the checks that were seen to be flaky."""
     ended = [record.entry for record in records if isinstance(record.entry, ChecksEnded)]
-    baseline = next((entry.verdict for entry in ended if WorkKey.parse(entry.key) == BASELINE), None)
-    flaky = {result.title for entry in ended for result in entry.verdict.results if result.flaky}
-    return baseline, ended[-1].verdict if ended else None, flaky
+    baseline: Verdict | None = None
+    flaky: set[str] = set()
+    for entry in ended:
+        if baseline is None and WorkKey.parse(entry.key) == BASELINE:
+            baseline = entry.verdict
+        flaky.update(result.title for result in entry.verdict.results if result.flaky)
+    last = ended[-1].verdict if ended else None
+    return baseline, last, flaky
 
 
 def compute_frozen_hashes(record: RunRecord) -> dict[str, str]:

@@ -114,11 +114,9 @@ def _find_criterion_in_task(task: str, root: Path) -> str:
         return match[1]
     if (match := _WANTS.search(task)) and (command := find_bare_command(match[1].strip("`"), root)):
         return f"`{command}` passes"
-    found = [
-        f"`{one.command}` passes"
-        for kind in (CheckKind.TESTS, CheckKind.LINT, CheckKind.TYPES)
-        for one in find_commands(kind, root)
-    ]
+    found: list[str] = []
+    for kind in (CheckKind.TESTS, CheckKind.LINT, CheckKind.TYPES):
+        found += [f"`{one.command}` passes" for one in find_commands(kind, root)]
     example = " AND ".join(dict.fromkeys(found)) or "`COMMAND` passes"
     what = "there is no criterion for when the task is done"
     raise UsageError(what, todo=f"add --until '{example}', or end the task with: until COMMAND passes")

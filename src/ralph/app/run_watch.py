@@ -293,7 +293,9 @@ class ChangeWaiter:
     def _renew(self) -> None:
         """Watch the latest turn too, because agents write there."""
         turns = self._path / "turns"
-        latest = max((entry.name for entry in os.scandir(turns)), default="") if turns.is_dir() else ""
+        latest = ""
+        if turns.is_dir():
+            latest = max((entry.name for entry in os.scandir(turns)), default="")
         if self._descriptor >= 0 and latest == self._turn:
             return
         self._close()

@@ -98,8 +98,11 @@ def read_session_texts(root: Path, record: RunRecord) -> dict[str, str]:
         f"{home}/state/*.yaml",
         f"{home}/*/*/state.yaml",
     )
-    paths = sorted({path for pattern in (*list_watched_patterns(record, root), *own) for path in root.glob(pattern)})
-    return {path.relative_to(root).as_posix(): to_text(read_limited(path)) for path in paths if path.is_file()}
+    paths: set[Path] = set()
+    for pattern in (*list_watched_patterns(record, root), *own):
+        paths.update(root.glob(pattern))
+    files = [path for path in sorted(paths) if path.is_file()]
+    return {path.relative_to(root).as_posix(): to_text(read_limited(path)) for path in files}
 
 
 def repair_documents(
@@ -185,7 +188,8 @@ class UserSession:
         kind = "classic" if is_classic(self.id, paths, _read(self.home / "progress.md")) else "session"
         at = parse_timestamp(self.id)
         plans = (self.home / "plan.md", *sorted(self.home.glob("iterations/*/plan.md"), reverse=True))
-        goal = next((goal for path in plans if (goal := plan.parse_plan(_read(path)).goal)), "")
+        goals = [plan.parse_plan(_read(path)).goal for path in plans]
+        goal = next(filter(None, goals), "")
         begun = at.timestamp() if at else 0.0
         return RunRecord(
             id=self.id,
@@ -243,13 +247,24 @@ class UserSession:
 
 def list_sessions(project: Project) -> list[UserSession]:
     """All of them, the latest last."""
-    known = {run.id: run for run in project.runs() if (run.path / "run.json").exists()}
-    own = [UserSession(project, id, run) for id, run in known.items() if run.record().workflow in SESSION_WORKFLOWS]
+    sessions: list[UserSession] = []
+    known: set[str] = set()
+    for run in project.runs():
+        if not (run.path / "run.json").exists():
+            continue
+        known.add(run.id)
+        if run.record().workflow in SESSION_WORKFLOWS:
+            sessions.append(UserSession(project, run.id, run))
     home = project.root / HOME
-    names = [path.name for path in home.iterdir() if path.is_dir()] if home.is_dir() else []
-    others = [UserSession(project, name, None) for name in names if is_run_id(name) and name not in known]
-    # Old ids have years of four digits.
-    return sorted([*own, *others], key=lambda one: one.id[2 * (one.id.index("-") > 6) :])
+    for path in home.iterdir() if home.is_dir() else ():
+        if path.is_dir() and is_run_id(path.name) and path.name not in known:
+            sessions.append(UserSession(project, path.name, None))
+    return sorted(sessions, key=lambda session: _drop_century(session.id))
+
+
+def _drop_century(id: str) -> str:
+    """An id with a year of two digits. Ids of older versions have years of four digits, and would not sort with others."""
+    return id[2:] if id.index("-") > 6 else id
 
 
 def find_session(project: Project, session: str | None) -> UserSession:

@@ -260,14 +260,12 @@ def _describe_may_change(project: Project, record: RunRecord) -> Iterator[str]:
     """Say which tests and settings may change. Suggest it for those that the task names; never assume it."""
     if record.may_change:
         yield f"tests and settings of checks that match {', '.join(record.may_change)} may change"
-    named = [
-        path
-        for path in find_named_judge_files(record.task, project.work_dir)
-        if not any(
-            compile_glob(glob).fullmatch(posixpath.normpath(f"{project.directory}/{path}"))
-            for glob in record.may_change
-        )
-    ]
+    allowed = [compile_glob(glob) for glob in record.may_change]
+    named = []
+    for path in find_named_judge_files(record.task, project.work_dir):
+        from_root = posixpath.normpath(f"{project.directory}/{path}")
+        if not any(pattern.fullmatch(from_root) for pattern in allowed):
+            named.append(path)
     if named and record.checks and record.snapshots:
         options = " ".join(f"--may-change {shlex.quote(path)}" for path in named)
         yield f"the task names files that decide what passes; if the run may change them, add {options}"

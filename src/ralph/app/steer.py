@@ -83,18 +83,28 @@ def answer_question(
 
 
 def _find_question(project: Project, wanted: str | None, id: str) -> tuple[RunDir, Question]:
-    runs = [project.run(wanted)] if wanted else [run for run in project.runs() if run.alive]
-    found = [(run, one) for run in runs for one in run.questions.open(time.time()) if id in ("", one.id)]
+    if wanted:
+        runs = [project.run(wanted)]
+    else:
+        runs = [run for run in project.runs() if run.alive]
+    found: list[tuple[RunDir, Question]] = []
+    for run in runs:
+        for question in run.questions.open(time.time()):
+            if id in ("", question.id):
+                found.append((run, question))
     if len(found) == 1:
         return found[0]
     if found:
-        listing = "\n".join(f"    {one.id} of run {run.id}: {one.question.splitlines()[0][:80]}" for run, one in found)
+        lines = [f"    {one.id} of run {run.id}: {one.question.splitlines()[0][:80]}" for run, one in found]
+        listing = "\n".join(lines)
         raise UsageError(
             "several questions are open", where=f"candidates:\n{listing}", todo="name one; --run names its run"
         )
-    known = [one for run in runs for one in run.questions.read_all() if one.id == id]
-    if known:
-        raise UsageError(f"question {id} is no longer open; its answer is: {known[0].answer or known[0].default}")
+    for run in runs:
+        for question in run.questions.read_all():
+            if question.id == id:
+                answer = question.answer or question.default
+                raise UsageError(f"question {id} is no longer open; its answer is: {answer}")
     raise UsageError(f"there is no open question {id}".rstrip(), todo="`ralph status` shows the open questions")
 
 
@@ -162,13 +172,23 @@ class SignalRow:
 def list_signals(project: Project, run: RunDir) -> list[SignalRow]:
     """The signals in the journal and in the mailbox of a run, and feedback with comments, the oldest first."""
     view = open_view(project, run)
-    done = sorted((one for one in view.signals if one.state != "waiting"), key=lambda one: one.at)
-    waiting = [one for one in view.signals if one.state == "waiting"]
-    rows = [_build_row(one, [comment for comment in view.comments if comment.signal == one.id]) for one in done]
-    rows += _build_feedback_rows(view.comments)
-    return rows + [
-        _build_row(one, [comment for comment in view.comments if comment.signal == one.id]) for one in waiting
-    ]
+    done: list[SignalView] = []
+    waiting: list[SignalView] = []
+    for signal in view.signals:
+        if signal.state == "waiting":
+            waiting.append(signal)
+        else:
+            done.append(signal)
+    done.sort(key=lambda signal: signal.at)
+
+    def build_rows(signals: list[SignalView]) -> list[SignalRow]:
+        rows = []
+        for signal in signals:
+            comments = [comment for comment in view.comments if comment.signal == signal.id]
+            rows.append(_build_row(signal, comments))
+        return rows
+
+    return [*build_rows(done), *_build_feedback_rows(view.comments), *build_rows(waiting)]
 
 
 def _build_feedback_rows(comments: Sequence[CommentView]) -> list[SignalRow]:

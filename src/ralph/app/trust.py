@@ -235,9 +235,11 @@ def _lifts_cost_limit(value: object) -> bool:
 
 def _imports(path: Path, data: Mapping[str, Any]) -> list[Path]:
     """The files whose hats a file imports."""
-    hats = data.get("hats")
-    found = [hat["import"] for hat in hats.values() if isinstance(hat, dict) and "import" in hat] if hats else []
-    return [path.parent / str(name) for name in dict.fromkeys(found)]
+    names: list[str] = []
+    for hat in (data.get("hats") or {}).values():
+        if isinstance(hat, dict) and "import" in hat:
+            names.append(str(hat["import"]))
+    return [path.parent / name for name in dict.fromkeys(names)]
 
 
 def _list_files(root: Path) -> Iterator[Item]:

@@ -103,5 +103,7 @@ ROLES = {
 
 def list_roles(record: RunRecord) -> tuple[str, ...]:
     """The roles that the turns of a run have."""
-    hats = record.hats
-    return (*(hat.id for hat in hats.hats), COORDINATOR, "resolver") if hats else ROLES.get(record.workflow, ())
+    if record.hats is None:
+        return ROLES.get(record.workflow, ())
+    hats = [hat.id for hat in record.hats.hats]
+    return (*hats, COORDINATOR, "resolver")

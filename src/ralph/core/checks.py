@@ -287,7 +287,9 @@ class Verdict:
     @property
     def score(self) -> float:
         """How good the work is, from 0 to 1; work that gamed the checks is worth nothing."""
-        return 0.0 if self.gamed or not self.results else mean([result.score for result in self.results])
+        if self.gamed or not self.results:
+            return 0.0
+        return mean([result.score for result in self.results])
 
 
 @value

@@ -105,7 +105,9 @@ _PLAIN = frozenset((str, int, float, bool))
 @cache
 def _shape(kind: Any) -> tuple[tuple[str, object], ...] | None:
     """The fields of a dataclass with their defaults; None if it is not a dataclass."""
-    return tuple((f.name, f.default) for f in fields(kind)) if is_dataclass(kind) else None
+    if not is_dataclass(kind):
+        return None
+    return tuple((field.name, field.default) for field in fields(kind))
 
 
 Reader = Callable[[Any, Any], Any]

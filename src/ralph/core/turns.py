@@ -131,8 +131,13 @@ def add_changes(changes: Iterable[Change | None]) -> Change | None:
     known = [change for change in changes if change]
     if not known:
         return None
-    stats = add_stats(stat for change in known for stat in change.stats)
-    names = tuple(dict.fromkeys(name for change in known for name in change.names))
+    all_stats: list[FileStat] = []
+    all_names: list[str] = []
+    for change in known:
+        all_stats += change.stats
+        all_names += change.names
+    stats = add_stats(all_stats)
+    names = tuple(dict.fromkeys(all_names))
     since_start: tuple[FileStat, ...] | None = None
     if all(change.since_start is not None for change in known):
         since_start = ()

@@ -80,8 +80,12 @@ def render_example(schema: str) -> str:
 def list_choices(schema: str) -> Mapping[str, tuple[str, ...]]:
     """The values that fields of an answer may have, by field, if they are a choice of words."""
     fields = find_answer_model(schema).model_json_schema()["properties"]
-    found = {name: tuple(word for word in about.get("enum", ()) if word) for name, about in fields.items()}
-    return {name: words for name, words in found.items() if words}
+    choices: dict[str, tuple[str, ...]] = {}
+    for name, about in fields.items():
+        words = tuple(word for word in about.get("enum", ()) if word)
+        if words:
+            choices[name] = words
+    return choices
 
 
 def parse_answer(schema: str, text: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:

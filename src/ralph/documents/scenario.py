@@ -238,12 +238,14 @@ class When:
     def matches(self, turn: Identity) -> bool:
         """Whether everything that is given matches."""
         words = ((self.role, turn.role), (self.hat, turn.hat), (self.task, turn.task))
+        for wanted, word in words:
+            if wanted and word not in wanted:
+                return False
         numbers = ((self.attempt, turn.attempt), (self.turn, turn.turn))
-        return (
-            all(not wanted or word in wanted for wanted, word in words)
-            and all(not wanted or any(number in span for span in wanted) for wanted, number in numbers)
-            and (self.prompt is None or self.prompt.search(turn.prompt) is not None)
-        )
+        for spans, number in numbers:
+            if spans and not any(number in span for span in spans):
+                return False
+        return self.prompt is None or self.prompt.search(turn.prompt) is not None
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,8 @@ SAME_TEST = 5.0
 """Added to the score of a lesson about a test that fails now."""
 WORTH = 0.3
 """The share of the best hit's score below which a hit is noise."""
+SAME_TYPE_FACTOR = 1.3
+"""Multiplies the score of a lesson from a task of the same type."""
 MANY_LOOPS = 12
 """From this number of loops on, a word that most of them contain is ignored."""
 
@@ -75,12 +77,15 @@ def recall(
     if len(words) < 2 and not failing:
         return ()
     memories, loops = _find_memories(root, words, failing, exclude, now - MAX_DAYS * 86400)
-    scored = [
-        (score * one.worth * (1.3 if one.task_type == task_type else 1.0), one.at, one)
-        for one, score in _score(memories, words, failing, loops)
-    ]
+    scored = []
+    for memory, score in _score(memories, words, failing, loops):
+        score *= memory.worth
+        if memory.task_type == task_type:
+            score *= SAME_TYPE_FACTOR
+        scored.append((score, memory.at, memory))
     scored.sort(key=lambda item: item[:2], reverse=True)
-    return _choose_lessons([one for score, _, one in scored if score >= WORTH * scored[0][0]], now, most, budget)
+    good = [memory for score, _, memory in scored if score >= WORTH * scored[0][0]]
+    return _choose_lessons(good, now, most, budget)
 
 
 def _choose_lessons(ranked: Sequence[_Memory], now: float, most: int, budget: int) -> tuple[str, ...]:

@@ -55,8 +55,9 @@ class Mailbox:
         found = [(name, self._read(name)) for name in self._list_names()]
         self._known = {name: self._known[name] for name, one in found if isinstance(one, Signal)}
         self._suspects = {name: seen for name, seen in self._suspects.items() if (name, None) in found}
-        signals = sorted((one for _, one in found if isinstance(one, Signal)), key=self._sort_key)
-        return [*signals, *(one for _, one in found if isinstance(one, InvalidSignalFile))]
+        signals = [one for _, one in found if isinstance(one, Signal)]
+        invalid = [one for _, one in found if isinstance(one, InvalidSignalFile)]
+        return [*sorted(signals, key=self._sort_key), *invalid]
 
     def list_waiting(self) -> list[Signal]:
         """The waiting signals, without rejecting any file."""

@@ -48,10 +48,14 @@ class QuestionFiles:
             names = {entry.name for entry in os.scandir(self.directory)}
         except OSError:
             return ()
-        ids = [name.removesuffix(".json") for name in names if name.endswith(".json")]
-        known = sorted((one for one in ids if _ID.fullmatch(one)), key=lambda one: int(one[1:]))[:_MOST]
-        found = (self.get(one, answered=f"{one}.answer.json" in names) for one in known)
-        return [question for question in found if question]
+        stems = [name.removesuffix(".json") for name in names if name.endswith(".json")]
+        ids = [stem for stem in stems if _ID.fullmatch(stem)]
+        ids.sort(key=lambda id: int(id[1:]))
+        found = []
+        for id in ids[:_MOST]:
+            if question := self.get(id, answered=f"{id}.answer.json" in names):
+                found.append(question)
+        return found
 
     def open(self, now: float) -> list[Question]:
         """The questions whose turns still wait for an answer."""

@@ -353,7 +353,9 @@ class Project:
         for run in self.runs():
             if run.id == wanted:
                 return run
-        matching = [run for run in self.runs() if run.id.startswith(wanted)] if wanted else []
+        matching = []
+        if wanted:
+            matching = [run for run in self.runs() if run.id.startswith(wanted)]
         if len(matching) == 1:
             return matching[0]
         if matching:

@@ -135,13 +135,13 @@ def _filter(stored: list[Memory], args: "dict[str, Any]") -> list[Memory]:
     if wrong := [kind for kind in kinds if kind not in MEMORY_SECTIONS]:
         raise ToolError(f"--type {wrong[0]!r} is unknown", f"give one of {', '.join(MEMORY_SECTIONS)}")
     since = files.day(args["recent"]) if "recent" in args else ""
-    return [
-        memory
-        for memory in stored
-        if (not kinds or memory.kind in kinds)
-        and (not tags or tags & {tag.lower() for tag in memory.tags})
-        and memory.created >= since
-    ]
+    found = []
+    for memory in stored:
+        has_kind = not kinds or memory.kind in kinds
+        has_tag = not tags or any(tag.lower() in tags for tag in memory.tags)
+        if has_kind and has_tag and memory.created >= since:
+            found.append(memory)
+    return found
 
 
 def _split_list(text: str) -> list[str]:

@@ -163,16 +163,19 @@ def _resolver_key(one: QueuedMerge) -> WorkKey:
 def _request_resolver(one: QueuedMerge, checks: tuple[Check, ...], template: str) -> TurnRequest:
     last = one.last or MergeEnded("", one.worktree, MergeResult.CONFLICT)
     files = "\n".join(f"- `{path}`" for path in last.files[:100])
-    failed = [result for result in last.verdict.results if not result.passed] if last.verdict else []
-    outputs = "\n\n".join(map(_describe_failure, failed))
+    details: list[str] = []
+    if files:
+        details.append(f"{_FILES.get(last.end, 'The files')}:\n{files}")
+    if last.verdict:
+        details += [_describe_failure(result) for result in last.verdict.results if not result.passed]
+    if last.notice:
+        details.append(last.notice)
     commands = "\n".join(f"- `{check.command or check.title}`" for check in checks)
     values = {
         "why": _WHY.get(last.end, ""),
         "task": one.text or one.title,
         "inbox": ".ralph/turn/inbox",
-        "details": "\n\n".join(
-            filter(None, [f"{_FILES.get(last.end, 'The files')}:\n{files}" if files else "", outputs, last.notice])
-        ),
+        "details": "\n\n".join(details),
         "checks": f"{_CHECKS}\n{commands}" if commands else "",
     }
     prompt = build_prompt(fill_parts("resolver", template, values, _PARTS))

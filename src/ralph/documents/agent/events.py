@@ -83,6 +83,11 @@ def parse_events(data: bytes) -> tuple[list[EventLine], list[tuple[int, str, str
     return events, broken, len(whole)
 
 
+def _is_topic_part(part: str) -> bool:
+    """Whether a text can stand between two dots of a topic."""
+    return bool(part) and all(letter.isalnum() or letter in "_-:" for letter in part)
+
+
 def find_topic_fault(topic: str) -> str:
     """What is wrong with a topic; empty if it can be published."""
     if not topic:
@@ -91,7 +96,7 @@ def find_topic_fault(topic: str) -> str:
         return f"the topic is longer than {TOPIC_LIMIT} characters"
     if "*" in topic:
         return f"{topic!r} is a pattern: events are published under one topic"
-    if not all(part and all(letter.isalnum() or letter in "_-:" for letter in part) for part in topic.split(".")):
+    if not all(map(_is_topic_part, topic.split("."))):
         return f"{topic!r} is not a topic: letters, digits, _, - and :, in parts separated by dots, as in build.done"
     return ""
 

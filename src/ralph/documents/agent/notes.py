@@ -56,11 +56,14 @@ def remove_memory(text: str, id: str) -> str:
 
 def render_memories(memories: list[Memory]) -> str:
     """Memories by kind, for a prompt."""
-    parts = ["# Memories"] if memories else []
+    if not memories:
+        return ""
+    parts = ["# Memories"]
     for kind, heading in MEMORY_SECTIONS.items():
-        own = [memory.render() for memory in memories if memory.kind == kind]
-        parts += [f"## {heading}", *own] if own else []
-    return "\n\n".join(part.rstrip("\n") for part in parts) + ("\n" if parts else "")
+        own = [memory.render().rstrip("\n") for memory in memories if memory.kind == kind]
+        if own:
+            parts += [f"## {heading}", *own]
+    return "\n\n".join(parts) + "\n"
 
 
 def fit_memories(memories: list[Memory], budget: int) -> list[Memory]:
@@ -86,21 +89,34 @@ def search_memories(memories: list[Memory], query: str) -> list[Memory]:
     wanted = _split_words(query)
     if not wanted:
         return [memory for memory in memories if query.strip().lower() in memory.content.lower()]
-    texts = [(memory, memory.content.lower(), [tag.lower() for tag in memory.tags]) for memory in memories]
-    having = {word: sum(word in text or any(word in tag for tag in tags) for _, text, tags in texts) for word in wanted}
+    phrase = query.strip().lower()
+    # A word counts in the content and in the tags. It does not have to be a whole word there.
+    haystacks = ["\n".join([memory.content, *memory.tags]).lower() for memory in memories]
+    memories_with = {word: sum(word in haystack for haystack in haystacks) for word in wanted}
     found = []
-    for memory, text, tags in texts:
-        score, spoken = 0.0, _split_words(text)
+    for memory, haystack in zip(memories, haystacks, strict=True):
+        text = memory.content.lower()
+        tags = [tag.lower() for tag in memory.tags]
+        words = _split_words(text)
+        score = 0.0
         for word in wanted:
-            times = 3 * (word in tags) + spoken.count(word) + 0.5 * (word in text or any(word in tag for tag in tags))
-            score += times / (times + 1) * len(texts) / having[word] if times else 0.0
+            if word not in haystack:
+                continue
+            times = words.count(word) + 0.5
+            if word in tags:
+                times += 3
+            score += times / (times + 1) * len(memories) / memories_with[word]
+        if score and phrase in text:
+            score += len(memories)
         if score:
-            found.append((score + len(texts) * (query.strip().lower() in text), creation_order(memory), memory))
-    return [memory for _, _, memory in sorted(found, key=lambda entry: entry[:2], reverse=True)]
+            found.append((score, creation_order(memory), memory))
+    found.sort(key=lambda entry: entry[:2], reverse=True)
+    return [memory for _, _, memory in found]
 
 
 def _split_words(text: str) -> list[str]:
-    return "".join(letter if letter.isalnum() else " " for letter in text.lower()).split()
+    letters = [letter if letter.isalnum() else " " for letter in text.lower()]
+    return "".join(letters).split()
 
 
 def creation_order(memory: Memory) -> tuple[str, str]:

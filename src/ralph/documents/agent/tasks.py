@@ -53,7 +53,9 @@ class AgentTask:
     def blocked_by(self) -> tuple[str, ...]:
         """The ids or keys of the tasks that have to be closed before it."""
         value = self.row.get("blocked_by")
-        return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()
+        if not isinstance(value, list):
+            return ()
+        return tuple(item for item in value if isinstance(item, str))
 
     @property
     def is_over(self) -> bool:

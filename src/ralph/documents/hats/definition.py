@@ -125,18 +125,24 @@ class HatsSettings:
 
         If no hat does, the coordinator.
         """
-        found = [
-            (_count_wildcards(pattern), number, hat.id)
-            for number, hat in enumerate(self.hats)
-            for pattern in hat.triggers
-            if hat.id not in exhausted and topic_matches(pattern, topic)
-        ]
+        found: list[tuple[int, int, str]] = []
+        for number, hat in enumerate(self.hats):
+            if hat.id in exhausted:
+                continue
+            for pattern in hat.triggers:
+                if topic_matches(pattern, topic):
+                    found.append((_count_wildcards(pattern), number, hat.id))
         return min(found)[2] if found else COORDINATOR
 
     def find_owners(self, topic: str) -> tuple[str, ...]:
         """The hats that list a topic in `publishes`; a pattern counts only if no hat names the topic itself."""
-        named = tuple(hat.id for hat in self.hats if topic in hat.publishes)
-        return named or tuple(hat.id for hat in self.hats if any(topic_matches(one, topic) for one in hat.publishes))
+        owners = [hat.id for hat in self.hats if topic in hat.publishes]
+        if owners:
+            return tuple(owners)
+        for hat in self.hats:
+            if any(topic_matches(pattern, topic) for pattern in hat.publishes):
+                owners.append(hat.id)
+        return tuple(owners)
 
     def allowed_publishers(self, topic: str) -> tuple[str, ...] | None:
         """Who may publish a required, completion or cancellation topic; None if every hat may.

@@ -151,9 +151,12 @@ def _task_faults(least: int) -> Faults:
         if len(documents) < least:
             verb = "is" if least == 1 else "are"
             return (f"tasks/ has {count(len(documents), 'file')}; at least {least} {verb} needed",)
-        found = [f"{name}: {problem}" for name, text in documents.items() for problem in _find_task_problems(text)]
-        shown = {name: close_open_marks(text)[0] for name, text in documents.items()}
-        return (*found, *_find_order_faults(shown, inbox))
+        found: list[str] = []
+        closed: dict[str, str] = {}
+        for name, text in documents.items():
+            found += [f"{name}: {problem}" for problem in _find_task_problems(text)]
+            closed[name] = close_open_marks(text)[0]
+        return (*found, *_find_order_faults(closed, inbox))
 
     return look
 
@@ -168,16 +171,23 @@ def _find_plan_problems(text: str) -> list[str]:
 
 def _find_order_faults(documents: Documents, inbox: Documents) -> tuple[str, ...]:
     """What is wrong with the dependencies of the tasks that are handed over, beside those that are there already."""
-    named = {name: task for name, text in documents.items() if (task := _parse_task(text, name))}
-    wrong = [f"{name}: its id is {one.id}" for name, one in named.items() if name != f"tasks/{one.id}.md"]
-    known = (_parse_task(text, name) for name, text in inbox.items() if name.startswith("tasks/"))
-    before = [task for task in known if task]
-    new, every = {one.id for one in named.values()}, {one.id: one for one in (*before, *named.values())}
-    # A task that depends on itself is named before. Missing dependencies of older tasks are not a fault of this turn.
-    needs = {
-        id: [other for other in one.depends_on if other != id and (id in new or other in every)]
-        for id, one in every.items()
-    }
+    wrong: list[str] = []
+    every: dict[str, tasks.Task] = {}
+    new: set[str] = set()
+    for name, text in inbox.items():
+        if name.startswith("tasks/") and (task := _parse_task(text, name)):
+            every[task.id] = task
+    for name, text in documents.items():
+        if task := _parse_task(text, name):
+            every[task.id] = task
+            new.add(task.id)
+            if name != f"tasks/{task.id}.md":
+                wrong.append(f"{name}: its id is {task.id}")
+    needs: dict[str, list[str]] = {}
+    for id, task in every.items():
+        # A task that depends on itself is named before. Missing dependencies of older tasks are not a fault of this turn.
+        others = [other for other in task.depends_on if other != id]
+        needs[id] = [other for other in others if id in new or other in every]
     return (*wrong, *find_order_faults(needs))
 
 

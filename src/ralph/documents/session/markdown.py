@@ -226,7 +226,11 @@ def parse_bullets(lines: Iterable[str]) -> list[Bullet]:
         elif is_open:
             found[-1][2].append(line)
         gap = False
-    return [Bullet(text, None if box is None else box not in ("", " "), tuple(inner)) for text, box, inner in found]
+    bullets = []
+    for text, box, inner in found:
+        is_checked = None if box is None else box not in ("", " ")
+        bullets.append(Bullet(text, is_checked, tuple(inner)))
+    return bullets
 
 
 def fields(lines: Iterable[str]) -> dict[str, str]:
@@ -251,7 +255,10 @@ def parse_cells(line: str) -> list[str] | None:
     if not line.startswith("|") or not line.strip("|-: \t"):
         return None
     parts = _CELL.split(line.removeprefix("|"))
-    return [part.strip().replace("\\|", "|") for part in (parts[:-1] if line.endswith("|") else parts)]
+    if line.endswith("|"):
+        # Nothing comes after the last bar.
+        parts = parts[:-1]
+    return [part.strip().replace("\\|", "|") for part in parts]
 
 
 def row(*values: object) -> str:

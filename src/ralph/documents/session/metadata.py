@@ -198,7 +198,8 @@ def _encode_value(value: Any, before: Any) -> Any:
     """A value as the file has it: what is empty is null, and a mapping that lost keys takes the place of the old one."""
     if isinstance(value, Mapping):
         plain = {key: list(one) if isinstance(one, tuple) else one for key, one in value.items()}
-        return plain if isinstance(before, dict) and before.keys() <= plain.keys() else WholeMapping(plain)
+        has_lost_keys = not isinstance(before, dict) or not before.keys() <= plain.keys()
+        return WholeMapping(plain) if has_lost_keys else plain
     return None if value == "" else value
 
 

@@ -221,9 +221,11 @@ def parse_plan(text: str) -> Plan:
     goal, criteria = _find_section(page, "goal"), _find_section(page, "success criteria")
     if not (goal or criteria):
         return _parse_key_lines(page)
-    listed = [one for one in parse_bullets(criteria.own if criteria else ()) if not _UNFILLED.fullmatch(one.text)]
-    said = "\n".join(line for line in (goal.own if goal else ()) if line.strip())
-    return Plan(said.strip(), tuple(one.whole for one in listed))
+    goal_lines = goal.own if goal else ()
+    criteria_lines = criteria.own if criteria else ()
+    goal_text = "\n".join(line for line in goal_lines if line.strip())
+    bullets = [bullet for bullet in parse_bullets(criteria_lines) if not _UNFILLED.fullmatch(bullet.text)]
+    return Plan(goal_text.strip(), tuple(bullet.whole for bullet in bullets))
 
 
 def find_plan_problems(text: str) -> list[str]:
@@ -241,20 +243,23 @@ def _find_section(page: Page, name: str) -> Section | None:
 
 def _parse_key_lines(page: Page) -> Plan:
     """A plan of `Key: value` lines."""
-    said: dict[str, list[str]] = {}
+    lines_by_key: dict[str, list[str]] = {}
     key = ""
     for line in page.prose:
         match = _PLAN_LINE.fullmatch(line)
         if match:
             key = match[1].casefold()
-            said[key] = [match[2]] if match[2] else []
+            lines_by_key[key] = [match[2]] if match[2] else []
         elif key and line.strip():
-            said[key].append(line)
+            lines_by_key[key].append(line)
 
-    lines = said.get("success criteria", [])
-    found = [one.text for one in parse_bullets(lines)] or [part for line in lines for part in line.split(";")]
-    criteria = tuple(word for one in found if (word := bare(one)) and not _UNFILLED.fullmatch(word))
-    return Plan("\n".join(said.get("goal", [])).strip(), criteria)
+    lines = lines_by_key.get("success criteria", [])
+    found = [bullet.text for bullet in parse_bullets(lines)]
+    if not found:
+        found = ";".join(lines).split(";")
+    criteria = [bare(text) for text in found]
+    filled = tuple(text for text in criteria if text and not _UNFILLED.fullmatch(text))
+    return Plan("\n".join(lines_by_key.get("goal", [])).strip(), filled)
 
 
 CYCLE_SKIPPED = "Cycle skipped due to max_cycles"

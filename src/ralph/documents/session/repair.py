@@ -75,11 +75,17 @@ def read_other_dialects(layout: Layout, files: Mapping[str, str]) -> dict[str, A
 
 def _list_sources(layout: Layout, files: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
     """The sources of the state, the most trusted last: a section of progress.md, files of the state, and the metadata."""
-    for path in sorted(path for path in files if path.startswith(f"{layout.root}/") and path.endswith("progress.md")):
+    inside = sorted(path for path in files if path.startswith(f"{layout.root}/"))
+    for path in inside:
+        if not path.endswith("progress.md"):
+            continue
         section = Page(files[path]).section("current state")
-        matches = (_STATE_LINE.fullmatch(line) for line in (section.lines if section else ()))
-        yield {match[1].casefold(): match[2] for match in matches if match}
-    states = sorted(path for path in files if path.startswith(f"{layout.root}/") and _STATES.fullmatch(path))
+        values: dict[str, Any] = {}
+        for line in section.lines if section else ():
+            if match := _STATE_LINE.fullmatch(line):
+                values[match[1].casefold()] = match[2]
+        yield values
+    states = [path for path in inside if _STATES.fullmatch(path)]
     for path in (*states, layout.metadata):
         try:
             document = read_mapping(files.get(path, ""), path)

@@ -116,15 +116,16 @@ def _find_part(page: Page, number: str) -> Section | None:
 
 
 def _find_executor_part(page: Page) -> str:
-    """What the executor wrote: PART 1, or all of it where it has no parts; the rule before PART 2 is none of it."""
-    start = next((one for one in page.sections if one.level <= 2 and one.name.startswith("part 1")), None)
-    title = next((one for one in page.sections if one.level == 1 and _REPORT_TITLE.fullmatch(one.name)), None)
+    """What the executor wrote: PART 1, or everything if there are no parts, without the rule before PART 2."""
+    parts = [section for section in page.sections if section.level <= 2]
+    start = next((section for section in parts if section.name.startswith("part 1")), None)
+    title = next((section for section in parts if section.level == 1 and _REPORT_TITLE.fullmatch(section.name)), None)
     before = start or title
     begin = before.start + 1 if before else page.body
-    ends = [
-        one.start for one in page.sections if one.level <= 2 and one.name.startswith("part 2") and one.start >= begin
-    ]
-    return re.sub(r"\n-{3,}\s*\Z", "", "\n".join(page.lines[begin : ends[0] if ends else None])).strip()
+    ends = [section.start for section in parts if section.name.startswith("part 2") and section.start >= begin]
+    end = ends[0] if ends else len(page.lines)
+    text = "\n".join(page.lines[begin:end])
+    return re.sub(r"\n-{3,}\s*\Z", "", text).strip()
 
 
 _ISSUE_ID = re.compile(r"\W*((?:ISS|Q)(?:-[A-Za-z]{1,4})?-\d{1,6})\b.*", re.DOTALL)

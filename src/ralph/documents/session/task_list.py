@@ -93,17 +93,19 @@ def render_new_task_list() -> str:
 
 def render_task_list_entry(task: Task) -> str:
     """The lines that define a task."""
-    fields = {
-        "Type": task.type + (f" (depends on {', '.join(task.depends_on)})" if task.depends_on else ""),
-        "Files": ", ".join(task.files) or "None",
-        "Objective": one_line(task.objective) or one_line(task.title),
-        "Success Criteria": "".join(f"\n        - {one_line(one)}" for one in task.criteria),
-        "Inherits From": ", ".join(task.inherits) or "None",
-    }
-    lines = "".join(
-        f"    - **{name}**:{'' if value.startswith(chr(10)) else ' '}{value}\n" for name, value in fields.items()
-    )
-    return f"- {task.id}: {one_line(task.title)}\n{lines}"
+    kind = task.type
+    if task.depends_on:
+        kind = f"{task.type} (depends on {', '.join(task.depends_on)})"
+    lines = [
+        f"- {task.id}: {one_line(task.title)}",
+        f"    - **Type**: {kind}",
+        f"    - **Files**: {', '.join(task.files) or 'None'}",
+        f"    - **Objective**: {one_line(task.objective) or one_line(task.title)}",
+        f"    - **Success Criteria**:{'' if task.criteria else ' '}",
+    ]
+    lines += [f"        - {one_line(criterion)}" for criterion in task.criteria]
+    lines.append(f"    - **Inherits From**: {', '.join(task.inherits) or 'None'}")
+    return "\n".join(lines) + "\n"
 
 
 def merge_tasks(text: str, handed: str, may_change: Collection[str]) -> str:
@@ -279,10 +281,13 @@ def _read_inheritance(found: dict[str, Task], section: Section) -> None:
     """The rules of inheritance: `task-4 to 8 inherit from task-2, 3`."""
     for bullet in parse_bullets(section.lines):
         match = _RULE.fullmatch(bullet.text)
-        for id in parse_ids(match[1]) if match else ():
+        if match is None:
+            continue
+        sources = parse_ids(match[2])
+        for id in parse_ids(match[1]):
             if task := found.get(id):
-                more = tuple(one for one in (*task.inherits, *parse_ids(match[2] if match else "")) if one != id)
-                found[id] = replace(task, inherits=tuple(dict.fromkeys(more)))
+                inherits = [one for one in (*task.inherits, *sources) if one != id]
+                found[id] = replace(task, inherits=tuple(dict.fromkeys(inherits)))
 
 
 def _append_definition(page: Page, lines: list[str]) -> str:

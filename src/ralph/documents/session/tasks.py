@@ -1,7 +1,7 @@
 """`tasks/<id>.md`: what is to be done, how it is known to be done, what must be done before; ids and order of tasks."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
@@ -170,7 +170,8 @@ def parse_task(text: str, where: str = "") -> Task:
 def render_task(task: Task, created_at: str, updated_at: str = "") -> str:
     """The file's text."""
     front: dict[str, Any] = {"id": task.id, "iteration": task.iteration}
-    front |= {} if task.wave is None else {"wave": task.wave}
+    if task.wave is not None:
+        front["wave"] = task.wave
     front |= {"type": task.type, "created_at": created_at, "updated_at": updated_at or created_at}
     parts = {
         "Title": one_line(task.title),
@@ -181,9 +182,10 @@ def render_task(task: Task, created_at: str, updated_at: str = "") -> str:
         "Dependencies": f"depends_on: [{', '.join(task.depends_on)}]\ninherited_by: [{', '.join(task.inherited_by)}]",
         "Notes": contain_markdown(task.notes),
     }
-    body = "".join(
-        f"\n## {title}\n{text}\n" for title, text in parts.items() if text or title not in ("Grounded In", "Notes")
-    )
+    body = ""
+    for title, text in parts.items():
+        if text or title not in ("Grounded In", "Notes"):
+            body += f"\n## {title}\n{text}\n"
     return f"---\n{dump(front)}---\n\n# Task: {task.id}\n{body}"
 
 
@@ -277,20 +279,32 @@ def _find_line(page: Page, title: str) -> int:
 def _read_dependencies(page: Page, front: dict[str, Any], key: str) -> tuple[str, ...]:
     """The ids behind a key, in the front matter and in the body."""
     value = front.get(key)
-    said = [read_text(one) for one in value] if isinstance(value, list) else [read_text(value)]
+    values = value if isinstance(value, list) else [value]
+    texts = [read_text(one) for one in values]
     lines = page.prose
     for index, line in enumerate(lines):
         match = _DEPENDENCY.fullmatch(line)
-        if match and match[1].casefold().replace(" ", "_") == key:
-            said.append(match[2].partition(" #")[0])
-            if not said[-1].strip():
-                below = lines[index + 1 :]
-                end = next(
-                    (i for i, one in enumerate(below) if not one.strip() or _DEPENDENCY.fullmatch(one)), len(below)
-                )
-                said += [bullet.text for bullet in parse_bullets(below[:end])]
-    ids = [id for one in said for id in _find_ids(one)]
+        if match is None or match[1].casefold().replace(" ", "_") != key:
+            continue
+        text = match[2].partition(" #")[0]
+        texts.append(text)
+        if not text.strip():
+            # The key stands alone: its ids are in the list below it.
+            texts += [bullet.text for bullet in parse_bullets(_take_block(lines[index + 1 :]))]
+    ids: list[str] = []
+    for text in texts:
+        ids += _find_ids(text)
     return _unique_words(ids)
+
+
+def _take_block(lines: Sequence[str]) -> list[str]:
+    """The lines up to the next empty line or the next key."""
+    block: list[str] = []
+    for line in lines:
+        if not line.strip() or _DEPENDENCY.fullmatch(line):
+            break
+        block.append(line)
+    return block
 
 
 def _find_ids(text: str) -> list[str]:
@@ -313,7 +327,8 @@ def _find_paths(text: str) -> list[str]:
 
 def _indent_text(text: str) -> str:
     first, *rest = contain_markdown(text).split("\n")
-    return "\n".join([first, *(f"  {line}" if line else "" for line in rest)])
+    indented = [f"  {line}" if line else "" for line in rest]
+    return "\n".join([first, *indented])
 
 
 def _unique_words(words: Any) -> tuple[str, ...]:
@@ -327,7 +342,13 @@ _NUMBERS = re.compile(r"(\d+)")
 
 def make_natural_key(name: str) -> list[tuple[int, int, str]]:
     """A key by which `task-2` comes before `task-10`."""
-    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in _NUMBERS.split(name) if part]
+    key: list[tuple[int, int, str]] = []
+    for part in filter(None, _NUMBERS.split(name)):
+        if part.isdecimal():
+            key.append((1, int(part), ""))
+        else:
+            key.append((0, 0, part))
+    return key
 
 
 @lru_cache(maxsize=16)

@@ -41,8 +41,11 @@ def read_words(value: object) -> tuple[str, ...]:
 
 def find_first(text: str, words: Iterable[tuple[str, T]]) -> T | None:
     """What the first of these words in a text stands for; None for a choice, `A | B`, that is still open."""
-    found = [(match.start(), one) for pattern, one in words for match in re.finditer(pattern, text, re.IGNORECASE)]
-    if not found or ("|" in text and len({one for _, one in found}) > 1):
+    found: list[tuple[int, T]] = []
+    for pattern, meaning in words:
+        found += [(match.start(), meaning) for match in re.finditer(pattern, text, re.IGNORECASE)]
+    is_open_choice = "|" in text and len({meaning for _, meaning in found}) > 1
+    if not found or is_open_choice:
         return None
     return min(found, key=lambda one: one[0])[1]
 

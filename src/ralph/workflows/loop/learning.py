@@ -89,9 +89,8 @@ def _find_cause(pending: Iteration, verdict: Verdict, state: LoopState) -> str:
         return f"the agent's turn failed: {state.agent_error}"
     if flaky := [name_check(r) for r in verdict.failed if r.flaky]:
         return f"{', '.join(flaky)} is flaky: it gave different results for the same tree"
-    regressed = [
-        name_check(r) for r, what in attribute_checks(verdict, state.baseline) if what is Attribution.REGRESSED
-    ]
+    changes = attribute_checks(verdict, state.baseline)
+    regressed = [name_check(result) for result, what in changes if what is Attribution.REGRESSED]
     if regressed:
         return f"the changes broke {', '.join(regressed)}, which passed before"
     if failing := find_newly_failing(verdict, state.failed_before)[:3]:
@@ -228,8 +227,9 @@ def render_reflection(state: LoopState, settings: LoopParameters, now: float) ->
 def list_judged_checks(verdict: Verdict, baseline: Statuses) -> tuple[JudgedCheck, ...]:
     """The checks of a verdict, as a reflection holds them."""
     change = {result.title: str(what) for result, what in attribute_checks(verdict, baseline)}
-    return tuple(
-        JudgedCheck(
+    checks = []
+    for result in verdict.results:
+        check = JudgedCheck(
             title=result.title,
             status=result.status,
             reason=_shorten(result.reason),
@@ -238,8 +238,8 @@ def list_judged_checks(verdict: Verdict, baseline: Statuses) -> tuple[JudgedChec
             tests_passed=result.tests.passed if result.tests else None,
             tests_failed=result.tests.failed if result.tests else None,
         )
-        for result in verdict.results
-    )
+        checks.append(check)
+    return tuple(checks)
 
 
 def _sentence(text: str) -> str:

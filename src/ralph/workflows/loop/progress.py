@@ -159,8 +159,11 @@ def _find_places(result: CheckResult) -> tuple[str, ...]:
 
 def _choose_better(choose: Callable[[Iterable[float]], float], known: Counts, counts: Counts) -> Counts:
     """The better of each two numbers, as far as they are known."""
-    pairs = [[number for number in pair if number is not None] for pair in zip_longest(known, counts)]
-    return tuple(choose(numbers) if numbers else None for numbers in pairs)
+    better: list[float | None] = []
+    for pair in zip_longest(known, counts):
+        numbers = [number for number in pair if number is not None]
+        better.append(choose(numbers) if numbers else None)
+    return tuple(better)
 
 
 def _differs(numbers: Counts, known: Counts) -> bool:
@@ -177,7 +180,10 @@ def _failure_set(verdict: Verdict, iteration: int) -> str:
 
     A check that fails without a word is the same failure only on the same tree; if no tree is known, it never is.
     """
-    failed = [(result.title, result.failures.digest if result.failures else "") for result in verdict.failed]
-    silent = verdict.snapshot or f"iteration {iteration}"
-    findings = [f"{finding.rule} {finding.path}" for finding in verdict.gamed]
-    return "; ".join([*(f"{title} {digest or silent}" for title, digest in failed), *findings])
+    without_output = verdict.snapshot or f"iteration {iteration}"
+    names = []
+    for result in verdict.failed:
+        digest = result.failures.digest if result.failures else ""
+        names.append(f"{result.title} {digest or without_output}")
+    names += [f"{finding.rule} {finding.path}" for finding in verdict.gamed]
+    return "; ".join(names)

@@ -44,14 +44,15 @@ def render_results(
     `logs` has the paths of whole outputs, by the titles of the checks.
     """
     if verdict.results and not verdict.failed:
-        return (
-            "All checks pass, but this does not count yet: see the findings." if verdict.gamed else "All checks pass."
-        )
+        if verdict.gamed:
+            return "All checks pass, but this does not count yet: see the findings."
+        return "All checks pass."
     share = compute_quoted_share(verdict)
     regressed = {r.title for r, what in attribute_checks(verdict, baseline) if what is Attribution.REGRESSED}
-    lines = (
-        [f"Passed: {', '.join(name_check(r) for r in verdict.results if r.passed)}."] if _has_passed(verdict) else []
-    )
+    lines = []
+    if _has_passed(verdict):
+        passed = [name_check(result) for result in verdict.results if result.passed]
+        lines.append(f"Passed: {', '.join(passed)}.")
     for result in verdict.failed:
         lines.append(
             _render_failed_check(result, share, logs.get(result.title, ""), is_regression=result.title in regressed)
@@ -133,8 +134,12 @@ def list_failing_names(verdict: Verdict) -> tuple[str, ...]:
 
 def find_newly_failing(verdict: Verdict, failed_before: Collection[str]) -> list[str]:
     """Tests that fail now and did not before the run, if it is known which did."""
-    failing = [test for result in verdict.failed for test in result.failing]
-    return [test for test in failing if test not in failed_before] if failed_before else []
+    if not failed_before:
+        return []
+    found: list[str] = []
+    for result in verdict.failed:
+        found += [test for test in result.failing if test not in failed_before]
+    return found
 
 
 def list_names(names: Sequence[str], most: int = MAX_NAMES) -> str:

@@ -30,7 +30,7 @@ from ralph.core.ids import BASELINE, WorkKey, WorkKind
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Stage, find_scope_change
 from ralph.core.text import count
-from ralph.core.turns import INBOX, TurnEnd, TurnRequest, TurnResult, update_stats
+from ralph.core.turns import INBOX, Change, TurnEnd, TurnRequest, TurnResult, update_stats
 from ralph.workflows.loop import HOME
 from ralph.workflows.loop.learning import (
     MAX_NAMES,
@@ -247,26 +247,26 @@ class Loop:
         return replace(state, task=edited.task, iterations=iterations, extra=edited.extra)
 
     def _accept_turn(self, state: LoopState, event: TurnEnded) -> LoopState:
-        """After a turn, however it ended: what the tree is worth is for the checks to say."""
+        """After a turn, however it ended: verify. Only the checks decide whether its work is good."""
         result = event.result
         answer = result.answer or {}
-        # That the turn was cut short is the reason below, and not what it did.
+        # If the turn was cut short, that is the reason (`why` below) and not what it did.
         error = result.error if result.end not in _CUT_SHORT else ""
         action = str(answer.get("summary") or _find_last_line(result.text) or error or "no word from the agent")
         if result.warnings:
             action = f"{action} (warning: {'; '.join(result.warnings)[:300]})"
-        change = event.change
+        change = event.change or Change("")
         pending = Iteration(
             state.iteration,
             action,
             result="",
             seconds=round(result.seconds, 1),
             cost=result.usage.cost,
-            files=change.files if change else 0,
-            added=change.added if change else 0,
-            removed=change.removed if change else 0,
+            files=change.files,
+            added=change.added,
+            removed=change.removed,
             role=event.role,
-            snapshot=change.snapshot if change else "",
+            snapshot=change.snapshot,
             why=str(answer.get("learned") or _CUT_SHORT.get(result.end, "")),
             try_next=str(answer.get("next") or ""),
             pivot=state.pivot,
@@ -282,7 +282,7 @@ class Loop:
             agent_error=error,
             failed_turns=state.failed_turns + 1 if error else 0,
             rescope=rescope,
-            changed=update_stats(state.changed, change)[-MAX_CHANGED:],
+            changed=update_stats(state.changed, event.change)[-MAX_CHANGED:],
         )
 
     def _accept_verdict(self, state: LoopState, verdict: Verdict) -> LoopState:
@@ -300,10 +300,12 @@ class Loop:
         then = self._choose_next(state, verdict, follows_turn=judged is not None)
         if judged is None:
             return then
-        commits = self.settings.commit and judged.snapshot and judged.files
-        reflects = self.settings.reflector and judged.what_failed and then.phase is Phase.ACT
-        between = [phase for phase, wanted in ((Phase.COMMIT, commits), (Phase.REFLECT, reflects)) if wanted]
-        return _enter_next_phase(replace(then, next_phases=(*between, then.phase)))
+        phases = []
+        if self.settings.commit and judged.snapshot and judged.files:
+            phases.append(Phase.COMMIT)
+        if self.settings.reflector and judged.what_failed and then.phase is Phase.ACT:
+            phases.append(Phase.REFLECT)
+        return _enter_next_phase(replace(then, next_phases=(*phases, then.phase)))
 
     def _choose_next(self, state: LoopState, verdict: Verdict, *, follows_turn: bool) -> LoopState:
         """The end of the run, with its outcome, or another iteration."""
