@@ -37,6 +37,17 @@ def test_a_value_is_a_frozen_dataclass() -> None:
         del point.x
 
 
+@value
+class _Label:
+    text: str
+    color: str = field(default="red", compare=False)
+
+
+def test_fields_without_compare_do_not_count_for_equality() -> None:
+    assert _Label("a", "red") == _Label("a", "blue") != _Label("b", "red")
+    assert hash(_Label("a", "red")) == hash(_Label("a", "blue")) and _Label("a") != "a"
+
+
 def test_fields_that_need_a_whole_dataclass_are_refused() -> None:
     with pytest.raises(TypeError, match=r"_Late needs dataclasses\.dataclass: at is a special field"):
 

@@ -5,7 +5,7 @@ defines more than a hundred such classes, so it would spend most of its time the
 """
 
 from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, TypeVar, cast, dataclass_transform
 
 T = TypeVar("T")
 _UNSET = object()
@@ -24,6 +24,10 @@ def value(cls: type[T]) -> type[T]:
         "__setattr__": _refuse_change,
         "__delattr__": _refuse_change,
     }
+    all_fields = fields(cast(Any, made))
+    compared = [one.name for one in all_fields if one.compare]
+    if len(compared) < len(all_fields):
+        shared |= _compare_only(compared)
     for name, function in shared.items():
         # A class that compares only some of its fields has a method of its own. Python sets `__hash__` to None for it.
         if made.__dict__.get(name) is None:
@@ -69,6 +73,18 @@ def _equals(self: Any, other: object) -> Any:
 
 def _hash(self: Any) -> int:
     return hash(tuple(getattr(self, name) for name in self.__match_args__))
+
+
+def _compare_only(names: list[str]) -> dict[str, Any]:
+    """`__eq__` and `__hash__` of a class some of whose fields do not count for equality (`compare=False`)."""
+
+    def read_key(value: Any) -> tuple[Any, ...]:
+        return tuple(getattr(value, name) for name in names)
+
+    def equals(self: Any, other: object) -> Any:
+        return read_key(self) == read_key(other) if type(self) is type(other) else NotImplemented
+
+    return {"__eq__": equals, "__hash__": lambda self: hash(read_key(self))}
 
 
 def _refuse_change(self: Any, name: str, *_: object) -> None:
