@@ -14,7 +14,6 @@ from ralph.core.prompt import (
     count_tokens,
     fill_parts,
     fill_template,
-    fit_text,
     measure_parts,
 )
 
@@ -47,11 +46,11 @@ def test_same_part_twice_is_refused() -> None:
 
 def test_text_over_its_budget_is_cut_at_a_line_and_says_so() -> None:
     text = "\n".join(f"line {number}" for number in range(100))
-    head = fit_text(text, 10, "notes.md")
+    head = PromptPart("notes", text, budget=10, source="notes.md").render()
     assert head.startswith("line 0\n") and head.endswith("characters are left out here; all of it is in `notes.md`)")
-    tail = fit_text(text, 10, keeps_end=True)
+    tail = PromptPart("notes", text, budget=10, keeps_end=True).render()
     assert tail.endswith("\nline 99") and tail.splitlines()[1].startswith("line ")
-    assert fit_text("x" * 100, 10).startswith("x" * 40), "a single line is cut"
+    assert PromptPart("notes", "x" * 100, budget=10).render().startswith("x" * 40), "a single line is cut"
 
 
 @given(st.text(), st.integers(1, 50), st.booleans())

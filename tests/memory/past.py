@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from ralph.documents.reflection import JudgedCheck, Reflection, locate_reflection, render
+from ralph.documents.reflection import HOME, JudgedCheck, Reflection, render
 
 NOW = 1_763_200_000.0
 DAY = 86400.0
@@ -23,7 +23,7 @@ def reflection(
 
 def keep(root: Path, *reflections: Reflection) -> None:
     for one in reflections:
-        path = root / locate_reflection(one.loop, one.iteration)
+        path = root / HOME / "loops" / one.loop / f"iteration-{one.iteration}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(render(one))
 

@@ -7,7 +7,7 @@ import pytest
 from past import DAY, NOW, keep, keep_past, loop_id, reflection
 
 from ralph.core.errors import UsageError
-from ralph.documents.reflection import HOME, locate_reflection
+from ralph.documents.reflection import HOME
 from ralph.memory.reflections import Reflections, archive
 
 
@@ -91,7 +91,7 @@ def test_the_archive_takes_all_but_the_index(tmp_path: Path) -> None:
     (tmp_path / HOME / "patterns").mkdir()
     target = archive(tmp_path, "2025-11-15T09-00-00")
     assert target == tmp_path / HOME / "archive" / "2025-11-15T09-00-00"
-    assert (target / "loops" / loop_id(1) / Path(locate_reflection(loop_id(1), 1)).name).exists()
+    assert (target / "loops" / loop_id(1) / "iteration-1.yaml").exists()
     assert (target / "patterns").is_dir()
     assert (tmp_path / HOME / "index.yaml").read_text() == "schema: 1\n"
     assert Reflections(tmp_path).loops() == []

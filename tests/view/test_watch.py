@@ -19,7 +19,6 @@ from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.run_record import AgentSelection, AgentSpec, RunRecord
 from ralph.store import view_cache
 from ralph.store.journal import Journal
-from ralph.store.journal_reader import find_line
 from ralph.store.runs import Project, RunDir
 from ralph.view.model import RunView
 from ralph.view.rows import FORM
@@ -188,16 +187,6 @@ def test_any_moment_of_a_run_can_be_shown(project: Project, long_run: RunDir, se
 def test_a_negative_line_is_refused(project: Project) -> None:
     with pytest.raises(UsageError, match="no line -1"):
         open_view(project, create_run(project), at=-1)
-
-
-@pytest.mark.parametrize("seq", [0, 1, 2, 50, 341, 342, 343])
-def test_a_line_is_found_by_its_number(long_run: RunDir, seq: int) -> None:
-    path = long_run.path / "journal.jsonl"
-    lines = path.read_bytes().splitlines(keepends=True)
-    assert find_line(path, seq) == sum(map(len, lines[: max(0, seq - 1)]))
-    with path.open("ab") as file:
-        file.write(b'{"seq": 343, "at": "tor')
-    assert find_line(path, seq) == sum(map(len, lines[: max(0, seq - 1)]))
 
 
 def test_following_starts_after_the_line_that_is_known(project: Project) -> None:

@@ -117,7 +117,6 @@ class Cleaned:
     removed: tuple[str, ...]
     kept: tuple[str, ...]
     """What of them stays, and why."""
-    processes_ended: int
 
 
 def clean_runs(
@@ -135,11 +134,11 @@ def clean_runs(
     chosen = [project.run(wanted)] if wanted else _find_expired_runs(project, keep, days, stopped=stopped)
     if wanted and chosen[0].alive:
         raise UsageError(f"run {chosen[0].id} is running", todo=f"`ralph abort {chosen[0].id}` first")
-    processes, kept = 0, []
+    kept = []
     for run in () if dry_run else chosen:
-        processes += end_marked(TURN_MARK, f"{run.id}/")
+        end_marked(TURN_MARK, f"{run.id}/")
         kept += _remove_run(project, run)
-    return Cleaned(tuple(run.id for run in chosen), tuple(kept), processes)
+    return Cleaned(tuple(run.id for run in chosen), tuple(kept))
 
 
 def _find_expired_runs(project: Project, keep: int | None, days: float | None, *, stopped: bool) -> list[RunDir]:

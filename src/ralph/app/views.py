@@ -76,15 +76,6 @@ class RunList:
     rows: tuple[Mapping[str, Any], ...]
     """The rows as plain values."""
 
-    def of_group(self, group: str, most: int | None = None) -> list[RunRow]:
-        """The first rows of a group."""
-        found = [row for row in self.rows if row["group"] == group]
-        return [_decode(row) for row in found[:most]]
-
-    def count(self, group: str) -> int:
-        """How many rows a group has."""
-        return sum(row["group"] == group for row in self.rows)
-
     def decode(self) -> list[RunRow]:
         """All rows."""
         return [_decode(row) for row in self.rows]

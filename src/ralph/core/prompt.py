@@ -120,17 +120,6 @@ def count_tokens(text: str) -> int:
     return (len(text) + CHARACTERS_PER_TOKEN - 1) // CHARACTERS_PER_TOKEN
 
 
-def fit_text(text: str, budget: int, source: str = "", *, keeps_end: bool = False) -> str:
-    """As many whole lines of a text as fit into the given tokens, with a note on what is left out.
-
-    A single line that is too long is cut: an empty part would say less.
-    """
-    kept, note = _cut_text(text, budget, source, keeps_end=keeps_end)
-    if not note:
-        return kept
-    return f"{note}\n{kept}" if keeps_end else f"{kept}\n{note}"
-
-
 def fits_budget(text: str, budget: int) -> bool:
     """Whether a prompt shows a text with this budget in full."""
     return len(text) <= max(0, budget) * CHARACTERS_PER_TOKEN

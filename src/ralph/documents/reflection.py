@@ -120,11 +120,6 @@ _KEYS = {
 """Where in the file everything is. Derived values are written for the user, and not read."""
 
 
-def locate_reflection(loop: str, iteration: int) -> str:
-    """Where a reflection is kept, relative to the root."""
-    return f"{HOME}/loops/{loop}/iteration-{iteration}.yaml"
-
-
 def render(reflection: Reflection) -> str:
     """The file's text."""
     data: dict[str, Any] = {"schema": SCHEMA}

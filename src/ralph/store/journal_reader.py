@@ -6,7 +6,6 @@ The writer may be killed at any byte. A line without its line break is left alon
 import os
 from pathlib import Path
 
-from ralph.core.codec import parse_json_object
 from ralph.core.entries import Record
 from ralph.core.errors import StateError
 from ralph.core.values import value
@@ -14,7 +13,6 @@ from ralph.store.files import open_regular
 from ralph.store.journal import CHANGED, CUT, LINE_LIMIT, NO_KEY, Chain, Head, explain_untrusted_line, read_line
 from ralph.store.user_state import find_key
 
-_SEQ = b'{"seq": '
 _ENDING = 64
 """Characters of a line that contain its code."""
 
@@ -114,39 +112,3 @@ def _read_record(text: str, where: str) -> Record | None:
 
 def _make_replaced_error(path: Path) -> StateError:
     return StateError("the journal is not the one that was read before", where=str(path), todo="read it again")
-
-
-def find_line(path: Path, seq: int) -> int:
-    """The offset of the first line whose number is at least `seq`, or the end of the last complete line.
-
-    Lines are numbered in order, so this is a binary search: no index has to be kept, and none can be wrong.
-    """
-    try:
-        descriptor = open_regular(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return 0
-    with os.fdopen(descriptor, "rb") as file:
-        low, high = 0, os.fstat(file.fileno()).st_size
-        while low < high:
-            middle = (low + high) // 2
-            file.seek(middle)
-            if middle:
-                file.seek(middle - 1)
-                file.readline()
-            start = file.tell()
-            line = file.readline()
-            if start >= high or not line.endswith(b"\n") or _read_seq(line) >= seq:
-                high = middle
-            else:
-                low = start + len(line)
-        return low
-
-
-def _read_seq(line: bytes) -> int:
-    """The number of a line. Ralph writes it first, so that nothing else has to be parsed."""
-    if line.startswith(_SEQ):
-        digits = line[len(_SEQ) : len(_SEQ) + 20].partition(b",")[0]
-        if digits.isdigit():
-            return int(digits)
-    found = parse_json_object(line).get("seq")
-    return found if isinstance(found, int) else 0

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-OFF, WRITE, STRICT = LEVELS = ("off", "write", "strict")
+OFF, WRITE, STRICT = ("off", "write", "strict")
 PROGRAM = "bwrap"
 _HIDDEN_TREES = ("/tmp", "/var/tmp", "/run", "/dev/shm")
 """Directories that are empty and private inside."""
