@@ -214,8 +214,9 @@ def agents() -> str:
     if by_acp:
         told = ([name, hears(can), proven(seen[name])] for name, can in by_acp.items())
         parts.append(table([["agent through ACP", HEARS, "tested with"], *told]))
-    parts.append(logged(seen))
-    parts += [exceptions(name, proof) for name, proof in seen.items() if proof.failed or proof.cannot]
+    parts.append(shown_of("`ralph logs --tools` shows", LOGGED, seen))
+    parts.append(shown_of("`ralph cost` shows", ON_RECEIPT, seen))
+    parts.append(exceptions(seen))
     return "\n\n".join(parts)
 
 
@@ -230,17 +231,25 @@ LOGGED = {
 """What `ralph logs --tools` can show, each with the case that tests it."""
 
 
-def logged(seen):
-    """What the output of each agent contains, as it was seen with the real program."""
-    rows = [["`ralph logs --tools` shows", *LOGGED]]
+ON_RECEIPT = {
+    "model": "the model is on the receipt",
+    "cached tokens": "cached tokens are on the receipt",
+    "reasoning tokens": "reasoning tokens are on the receipt",
+}
+"""What `ralph cost` can show, each with the case that tests it."""
+
+
+def shown_of(title, cases, seen):
+    """What a command shows of each agent, as it was seen with the real program."""
+    rows = [[title, *cases]]
     for name, proof in sorted(seen.items()):
-        rows.append([f"`{name}`", *("yes" if case in proof.passed else "" for case in LOGGED.values())])
+        rows.append([f"`{name}`", *("yes" if case in proof.passed else "" for case in cases.values())])
     return table(rows)
 
 
 def hears(can):
     """By which means words reach an agent while it works, in a cell."""
-    return "through a hook" if can.hooks else "as a prompt" if can.live_input else ""
+    return "through a hook" if can.hooks else "through the protocol" if can.live_input else ""
 
 
 NOT_THE_REAL_PROGRAM = "not the real program, only one that follows its documentation"
@@ -251,11 +260,16 @@ def proven(proof):
     return f"{proof.version} on {proof.date}: {proof.score}" if proof else NOT_THE_REAL_PROGRAM
 
 
-def exceptions(name, proof):
-    """The cases that failed with an agent, and those that cannot be."""
-    lines = [f"- {case}: fails" for case in proof.failed]
-    lines += [f"- {case}: not possible ({why})" for case, why in proof.cannot.items()]
-    return "\n".join([f"Exceptions for `{name}`:", "", *lines])
+def exceptions(seen):
+    """The cases that failed, and those that are not possible, each with the reason and the agents."""
+    agents_of = {}
+    for name, proof in sorted(seen.items()):
+        reasons = {**proof.cannot, **dict.fromkeys(proof.failed, "**fails**")}
+        for case, why in reasons.items():
+            agents_of.setdefault((case, why), []).append(f"`{name}`")
+    rows = [["what is not possible", "why", "agents"]]
+    rows += [[case, why, ", ".join(names)] for (case, why), names in sorted(agents_of.items())]
+    return table(rows)
 
 
 def table(rows):

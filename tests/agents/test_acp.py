@@ -163,6 +163,15 @@ class TestStarting:
         words = Acp("x", tuple(command.split())).command(call)
         assert "--keep-mode" in words and "--permissions" not in words
 
+    def test_the_settings_of_the_program_name_a_model_that_the_agent_does_not(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COPILOT_MODEL", "my-model")
+        agent = Acp("copilot --acp", ("copilot", "--acp"), {"my-model": (1.0, 0.1, 10.0)})
+        line = b'{"type": "usage", "input_tokens": 1000000, "output_tokens": 0, "model": ""}'
+        [event] = agent.reader(Call(Path("/repo")), Usage()).read(line)
+        assert (event.usage.model, event.usage.cost) == ("my-model", 1.0)
+
     def test_the_mode_variable_of_another_program_changes_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("GOOSE_MODE", "approve")
         assert "--keep-mode" not in Acp("x", ("codex-acp",)).command(Call(Path("/repo")))

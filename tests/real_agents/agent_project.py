@@ -100,7 +100,7 @@ class AgentProject:
         before = time.monotonic()
         with self.start(*command, stdin=subprocess.DEVNULL if prompt is None else subprocess.PIPE) as process:
             try:
-                out, err = process.communicate(prompt, timeout)
+                out, err = process.communicate(prompt, patience(timeout))
             except subprocess.TimeoutExpired:
                 self.end()
                 out, err = process.communicate()
@@ -189,8 +189,13 @@ def _environment(home: Path) -> dict[str, str]:
     }
 
 
+def patience(seconds: float) -> float:
+    """A time limit that suits the load of this machine: it is for what hangs, and not for what is slow."""
+    return seconds * min(6.0, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
+
+
 def wait_until(condition: Callable[[], object], seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patience(seconds)
     while not condition():
         assert time.monotonic() < deadline, "the condition did not become true in time"
         time.sleep(0.05)

@@ -162,7 +162,7 @@ class Handler(BaseHTTPRequestHandler):
         if body.get("stream") or ":stream" in self.path:
             return self._stream(wire, wire.events(answer), step, headers)
         if step.fault is Fault.HANG:
-            self.model.closing.wait(step.seconds)
+            (step.until or self.model.closing).wait(step.seconds)
         return self._send(wire.render(answer), headers=headers, cut=step.fault is Fault.CUT)
 
     def _stream(self, wire: Wire, events: list[Event], step: Step, headers: Mapping[str, str]) -> None:
@@ -174,7 +174,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.flush()
         if step.fault is Fault.HANG:
-            self.model.closing.wait(step.seconds)
+            (step.until or self.model.closing).wait(step.seconds)
         half = len(events) // 2
         if step.fault is Fault.CUT:
             for event in events[:half]:

@@ -50,6 +50,8 @@ class Step:
     status: int = 0
     seconds: float = 0.0
     """How long a limit or a hang lasts."""
+    until: threading.Event | None = None
+    """What ends a hang earlier."""
     of_plan: bool = False
     """Whether it is the limit of a plan, not of requests per minute."""
     times: int = 1

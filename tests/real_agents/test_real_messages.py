@@ -3,12 +3,13 @@
 import json
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_project import RALPH, AgentProject, wait_until
+from agent_project import RALPH, AgentProject, patience, wait_until
 from script import Fault, Step, put, run, say
 from subject import SUBJECTS
 
@@ -35,7 +36,7 @@ def run_turn(
         while not received_files(project) and time.monotonic() < deadline:
             time.sleep(0.05)  # an agent without a hook after the tool receives it at once
         after()
-        out, err = turn.communicate(timeout=120)
+        out, err = turn.communicate(timeout=patience(120))
     assert turn.returncode == 0, err
     return [json.loads(line) for line in out.splitlines()]
 
@@ -78,9 +79,10 @@ def send_during_tool(project: AgentProject, agent: str) -> list[dict[str, Any]]:
 
 def test_a_message_reaches_it_before_it_ends(project: AgentProject, agent: str) -> None:
     project.set_up(agent)
-    last = Step("All done.", fault=Fault.HANG, seconds=3)
+    sent = threading.Event()
+    last = Step("All done.", fault=Fault.HANG, seconds=120, until=sent)
     steps = [put("hello.txt", "hello\n"), last, put("hello.txt", "saluton\n"), say("All done.")]
-    assert_received(run_turn(project, agent, steps, lambda: len(project.model.requests) == 2))
+    assert_received(run_turn(project, agent, steps, lambda: len(project.model.requests) == 2, sent.set))
     assert requests_with_message(project) == [False, False, True, True]
     assert (project.root / "hello.txt").read_text() == "saluton\n"
 
@@ -126,7 +128,7 @@ def test_a_steer_from_the_command_line_reaches_a_loop_in_the_middle_of_a_turn(
         assert steered.code == 0, steered.output
         wait_until(lambda: list(project.root.glob(".ralph/runs/*/turns/*/messages/*")), 20)
         (project.root / "go").touch()
-        out, err = loop.communicate(timeout=120)
+        out, err = loop.communicate(timeout=patience(120))
     assert loop.returncode == 0, (out, err)
     assert requests_with_message(project)[:2] == [False, True]
     [signal] = project.ralph("signals", "--json").json["signals"]

@@ -133,7 +133,7 @@ def test_sub_agents_are_in_the_log(observed: ObservedTurn, agent: str) -> None:
 def test_cached_tokens_are_on_the_receipt(observed: ObservedTurn, agent: str) -> None:
     total, subject = observed.receipt["total"], SUBJECTS[agent]
     assert 0 < total["cached_tokens"] == total["input_tokens"] * 0.4, total
-    if total["cost"] and subject.cost:
+    if total["cost"] and subject.cost and subject.tokens == "all":
         assert total["cost"] < subject.cost * total["input_tokens"] / 3000, "cached tokens cost less"
 
 
@@ -144,7 +144,7 @@ def test_reasoning_tokens_are_on_the_receipt(observed: ObservedTurn, agent: str)
 
 def test_the_model_is_on_the_receipt(observed: ObservedTurn, agent: str) -> None:
     names = list(observed.receipt["by_model"])
-    assert names and all(re.search("claude|gpt-5|gemini|mock", name) for name in names), names
+    assert names and all(re.search("claude|gpt-|gemini|mock", name) for name in names), names
 
 
 def test_instructions_of_the_project_reach_its_model_once(project: AgentProject, agent: str) -> None:

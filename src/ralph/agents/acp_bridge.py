@@ -133,14 +133,14 @@ class AcpTurn:
         """Initialize the agent, start or continue a conversation, and send the prompt."""
         await self._initialize()
         session_info = await self._open_session()
-        model = await self._choose_mode_and_model(session_info)
+        self.updates.model = await self._choose_mode_and_model(session_info)
         steering = AcpSteering(self.name, self.ask, self.session)
         self.steering = steering
         try:
             results = await steering.converse(prompt)
         finally:
             self.updates.flush()
-        self.updates.report_total(results, model)
+        self.updates.report_total(results)
         self._raise_failure(results[-1].text("stopReason"))
         self.emit(success_result(self.updates.buffer.last_message))
 
@@ -245,7 +245,9 @@ class AcpTurn:
         models, wanted = _list_choices(session_info, "model"), self.request.model
         if not wanted:
             current = session_info.inner("models").text("currentModelId")
-            return current or _find_option(session_info, "model").text("currentValue")
+            current = current or _find_option(session_info, "model").text("currentValue")
+            # Qwen Code has ids such as `$runtime|openai|gpt-5(openai)`. Their name is that of the model.
+            return models.get(current, current) if "|" in current else current
         if not models:
             message = "its model cannot be chosen by the protocol; pass it as an argument of its program instead"
             raise TurnFailed(message, Failure.ACCESS)

@@ -356,6 +356,8 @@ class UpdateReader:
     """Takes an event, and more keys for its line."""
     forbidden: frozenset[str] = frozenset()
     """Tools that the agent must not use, in lower case."""
+    model: str = ""
+    """The agent's model, if it says so."""
     is_history: bool = False
     """Whether the updates are the past of a conversation that is continued."""
     update_count: int = 0
@@ -435,7 +437,7 @@ class UpdateReader:
         """Whether the user did not forbid it."""
         return not tool.names & self.forbidden
 
-    def report_total(self, results: Sequence[Data], model: str) -> None:
+    def report_total(self, results: Sequence[Data]) -> None:
         """Report what the turn used in all, as the answers to its prompts say.
 
         Ralph can compute the cost if the agent reports none and says how many tokens were cached: those cost a tenth.
@@ -446,17 +448,12 @@ class UpdateReader:
             rows = result.inner("_meta", "quota").objects("model_usage")
             models |= dict.fromkeys(row.text("model") for row in rows)
             usages += _read_usages(result, rows)
-        input_tokens, cached, output_tokens = (sum(counts) for counts in zip(*map(_read_tokens, usages), strict=True))
-        more: dict[str, object] = {
-            "model": ", ".join(filter(None, models)) or model,
-            "cached_tokens": cached,
-            "reasoning_tokens": sum(usage.count("thoughtTokens") for usage in usages),
-        }
-        has_cost = self.meter.total != Usage()
-        if has_cost or not any(usage.number(name) is not None for usage in usages for name in _CACHED):
-            more["has_no_price"] = True
+        input_tokens, output_tokens = (sum(counts) for counts in zip(*map(_read_tokens, usages), strict=True))
+        details = _describe_usage(usages, ", ".join(filter(None, models)) or self.model)
+        if self.meter.total != Usage():
+            details["has_no_price"] = True
         for event in self.meter.add_total(input_tokens, output_tokens):
-            self.emit(event, **more)
+            self.emit(event, **details)
 
     def _read_codex_state(self, state: Data) -> None:
         """Note a failure of Codex, which codex-acp reports as a state. Its message then comes as if it were an answer."""
@@ -482,10 +479,10 @@ class UpdateReader:
         for event in self.buffer.add(text):
             self.emit(event)
         if usage := update.inner("_meta", "usage"):
-            input_tokens, _, output_tokens = _read_tokens(usage)
+            input_tokens, output_tokens = _read_tokens(usage)
             before = self.meter.total
             for event in self.meter.add_total(before.input_tokens + input_tokens, before.output_tokens + output_tokens):
-                self.emit(event)
+                self.emit(event, **_describe_usage([usage], self.model))
         self.emit(None)
 
     def _tool_call(self, update: Data) -> None:
@@ -527,23 +524,36 @@ def _find_tool_names(meta: object, depth: int = 3) -> Iterator[str]:
 
 
 _CACHED = ("cachedReadTokens", "cachedInputTokens")
-"""The names that agents have for tokens from a cache."""
+_REASONING = ("thoughtTokens", "reasoningOutputTokens")
+"""The names that agents have for tokens from a cache, and for those of thoughts."""
 
 
 def _read_usages(result: Data, rows: Sequence[Data]) -> list[Data]:
     """What an answer to a prompt used: by model if that is more, because claude-agent-acp leaves side requests out of the sum."""
     usage = result.inner("usage") or result.inner("_meta", "quota", "token_count")
     by_model = [row.inner("token_count") for row in rows]
-    if sum(sum(_read_tokens(one)[::2]) for one in by_model) > sum(_read_tokens(usage)[::2]):
+    if sum(sum(_read_tokens(one)) for one in by_model) > sum(_read_tokens(usage)):
         return by_model
     return [usage]
 
 
-def _read_tokens(usage: Data) -> tuple[int, int, int]:
-    """Tokens in, the cached ones among them, and out. Some agents count cached tokens and thoughts separately."""
+def _describe_usage(usages: Sequence[Data], model: str) -> dict[str, object]:
+    """What a usage event says beside its tokens. Without the number of cached tokens, the cost cannot be computed."""
+    details: dict[str, object] = {
+        "model": model,
+        "cached_tokens": sum(usage.count(*_CACHED) for usage in usages),
+        "reasoning_tokens": sum(usage.count(*_REASONING) for usage in usages),
+    }
+    if not any(usage.number(name) is not None for usage in usages for name in _CACHED):
+        details["has_no_price"] = True
+    return details
+
+
+def _read_tokens(usage: Data) -> tuple[int, int]:
+    """Tokens in and out. Some agents count cached tokens and thoughts separately."""
     input_tokens = usage.count("inputTokens", "input_tokens")
     output_tokens = usage.count("outputTokens", "output_tokens")
-    cached, thoughts = usage.count(*_CACHED, "cachedWriteTokens"), usage.count("thoughtTokens")
+    cached, thoughts = usage.count(*_CACHED, "cachedWriteTokens"), usage.count(*_REASONING)
     # What the total has beyond input and output shows what was counted separately.
     separate = usage.count("totalTokens") - input_tokens - output_tokens
     if separate >= cached:
@@ -551,7 +561,7 @@ def _read_tokens(usage: Data) -> tuple[int, int, int]:
         separate -= cached
     if separate >= thoughts:
         output_tokens += thoughts
-    return input_tokens, usage.count(*_CACHED), output_tokens
+    return input_tokens, output_tokens
 
 
 def _read_output(update: Data) -> str:

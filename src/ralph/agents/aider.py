@@ -27,6 +27,7 @@ _HISTORY = "aider.chat.history.md"
 _RETRY = re.compile(r"Retrying in \d+\.\d seconds\.\.\.")
 _TOKEN_LINE = re.compile(r"Tokens: \S+ sent, .*received\.")
 _EDITED = "Applied edit to "
+_MODEL_LINE = re.compile(r"(?:Main m|M)odel: (\S+)")
 _TOO_LONG = re.compile(r"Model \S+ has hit a token limit!")
 
 
@@ -138,6 +139,8 @@ class AiderReader(StreamReader):
             yield AgentEvent(EventKind.TOOL, describe_tool("edit", {"path": text.removeprefix(_EDITED)}))
         elif _TOO_LONG.match(text):
             self.last_error = text
+        elif named := _MODEL_LINE.match(text):
+            self.model = named[1]
 
     def _end(self, reason: str) -> Iterator[AgentEvent]:
         """Aider logs its exit in any case: it has succeeded only if its last request was answered."""

@@ -105,7 +105,11 @@ class ClineReader(StreamReader):
                 yield from self.finish_tool("", text or error, failed=failed)
             case "usage", _:
                 # The cost comes at the end, with the model: Cline has no prices for some providers.
-                yield from self.meter.add_total(event.count("totalInputTokens"), event.count("totalOutputTokens"))
+                yield from self.meter.add_total(
+                    event.count("totalInputTokens"),
+                    event.count("totalOutputTokens"),
+                    cached=event.count("totalCacheReadTokens"),
+                )
             case "notice", _:
                 if event.text("reason").endswith(("_retry", "_recovery")):
                     yield from self.retry(event.text("message"))
@@ -121,8 +125,9 @@ class ClineReader(StreamReader):
         """The end. An error has the provider's message without its status. Without a price, Cline reports no cost."""
         usage, model = data.inner("usage"), data.inner("model").text("id") or self.model
         input_tokens, output_tokens = usage.count("inputTokens"), usage.count("outputTokens")
-        priced = cost_of(model, input_tokens, usage.count("cacheReadTokens"), output_tokens, self.prices)
-        yield from self.meter.add_total(input_tokens, output_tokens, usage.money("totalCost") or priced)
+        cached = usage.count("cacheReadTokens")
+        cost = usage.money("totalCost") or cost_of(model, input_tokens, cached, output_tokens, self.prices)
+        yield from self.meter.add_total(input_tokens, output_tokens, cost, cached=cached, model=model)
         reason, text = data.text("finishReason"), data.text("text")
         if reason == "completed":
             yield success_result(text)

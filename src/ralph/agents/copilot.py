@@ -191,9 +191,11 @@ class CopilotReader(StreamReader):
         """The end of the turn. Its usage is in a file, by model."""
         yield from self.start_session(line.text("sessionId"))
         models = _read_json(self.usage).inner("modelMetrics")
-        used = {name: _read_tokens(Data.of(metrics).inner("usage")) for name, metrics in models.items()}
-        if used:
-            yield from self.report_total(used)
+        by_model = {name: Data.of(metrics).inner("usage") for name, metrics in models.items()}
+        if by_model:
+            reasoning = sum(usage.count("reasoningTokens") for usage in by_model.values())
+            used = {name: _read_tokens(usage) for name, usage in by_model.items()}
+            yield from self.report_total(used, reasoning=reasoning)
         if line.number("exitCode") == 0:
             yield from self.succeed()
         else:

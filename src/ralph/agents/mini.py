@@ -84,7 +84,8 @@ class MiniReader(StreamReader):
         cached = usage.inner("prompt_tokens_details").count("cached_tokens")
         tokens = usage.count("prompt_tokens"), cached, usage.count("completion_tokens")
         if any(tokens):
-            yield from self.add_usage(*tokens, message.money("cost"))
+            reasoning = usage.inner("completion_tokens_details").count("reasoning_tokens")
+            yield from self.add_usage(*tokens, message.money("cost"), reasoning=reasoning)
         match message.get("role"):
             case "assistant":
                 if text := limit_text(message.content_text("content")):

@@ -4,22 +4,24 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from ralph.agents.adapter import EDITS, FULL_AUTO, PLAN, READ_ONLY, Abilities, Adapter, Call
 from ralph.agents.failures import classify_failure, find_limit_end
 from ralph.agents.reader import StreamReader
-from ralph.agents.stream_lines import TEXT_CHARS, Data, parse_line
+from ralph.agents.stream_lines import TEXT_CHARS, Data, parse_line, read_model
 from ralph.core.limits import Usage
 from ralph.core.turns import IMAGE, AgentEvent, Failure
 
 _TOOLS = {"sub-agents": "task"}
-_DENIED = {EDITS: ("bash",), READ_ONLY: ("bash", "edit")}
-"""The tools that each level of permissions takes away."""
+_DENIED = {EDITS: ("bash",), READ_ONLY: ("bash", "edit"), PLAN: ("bash",)}
+"""The tools that each level of permissions takes away. Its agent `plan` edits nothing, but runs any command."""
 _DENIALS = ("The user rejected permission", "The user has specified a rule")
 _CONFIG_VARIABLE = "OPENCODE_CONFIG_CONTENT"
 _PLUGIN = Path(__file__).with_name("plugins") / "opencode.ts"
 _SETTINGS = ("config.json", "opencode.json", "opencode.jsonc")
+"""Its settings files. In a project, the first is not one of them."""
 _SETTINGS_LIMIT = 1024 * 1024
 _MODES = {FULL_AUTO: ("--auto",), EDITS: (), READ_ONLY: (), PLAN: ("--agent", "plan")}
 """`--auto` approves what it would ask about. `environment` denies tools."""
@@ -49,6 +51,11 @@ class OpenCode(Adapter):
     instruction_files = ("AGENTS.md", "CLAUDE.md")
     permission_modes = _MODES
     permission_options = ("--auto",)
+
+    def chooses_mode(self, arguments: tuple[str, ...]) -> bool:
+        """Its agent `plan` is a mode."""
+        is_plan = "--agent=plan" in arguments or ("--agent", "plan") in pairwise(arguments)
+        return is_plan or super().chooses_mode(arguments)
 
     def command(self, call: Call) -> tuple[str, ...]:
         """Everything allowed that the user did not deny.
@@ -107,7 +114,17 @@ class OpenCode(Adapter):
 
     def reader(self, call: Call, before: Usage) -> "OpenCodeReader":
         """Each step reports what it used."""
-        return OpenCodeReader(self.prices, call.model)
+        return OpenCodeReader(self.prices, self.model_of(call))
+
+    def configured_model(self, call: Call, environment: Mapping[str, str]) -> str:
+        """The `model` of its settings: in the environment, the workspace, a file that the environment names, or the home."""
+        in_environment = parse_line(environment.get(_CONFIG_VARIABLE, "").encode(errors="replace")).text("model")
+        home = Path(environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME") or Path.home()) / ".config")
+        files = [call.workspace / name for name in _SETTINGS[1:]]
+        if named := environment.get("OPENCODE_CONFIG"):
+            files.append(Path(named))
+        files += [home / "opencode" / name for name in _SETTINGS]
+        return in_environment or read_model(*files)
 
     def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
         """A key, or the file that `auth login` writes. A provider in its settings can have its own key, or need none."""

@@ -98,7 +98,8 @@ class PiReader(StreamReader):
         tokens = usage.count("input", "cacheRead", "cacheWrite"), usage.count("cacheRead"), usage.count("output")
         if any(tokens):
             # Without a price, pi reports a cost of 0.
-            yield from self.add_usage(*tokens, usage.inner("cost").money("total"))
+            cost = usage.inner("cost").money("total")
+            yield from self.add_usage(*tokens, cost, reasoning=usage.count("reasoning"))
 
     def _end(self, message: Data, reason: str, code: float | None) -> Iterator[AgentEvent]:
         """The program has ended. Its last message says how: pi exits with 0 even after an error."""

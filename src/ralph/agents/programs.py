@@ -245,7 +245,11 @@ class Acp(Adapter):
 
     def reader(self, call: Call, before: Usage) -> "AcpReader":
         """Reads the events of the bridge."""
-        return AcpReader(self.prices, before.cost or 0.0)
+        return AcpReader(self.prices, before.cost or 0.0, self.model_of(call))
+
+    def configured_model(self, call: Call, environment: Mapping[str, str]) -> str:
+        """That of the program without ACP. Copilot does not name the model of a custom provider."""
+        return self.hooks_adapter.configured_model(call, environment) if self.hooks_adapter else ""
 
 
 def _forbid_login_shell(settings: str) -> str:
@@ -278,8 +282,10 @@ def _find_hooks_adapter(names: Iterable[str]) -> Adapter | None:
 class AcpReader(EventLines):
     """Reads the events of the bridge. If they report the tokens of a model and no cost, it computes the cost."""
 
-    def __init__(self, prices: Prices, earlier_cost: float) -> None:
+    def __init__(self, prices: Prices, earlier_cost: float, model: str = "") -> None:
         self.prices = prices
+        self.model = model
+        """The model, if the agent does not name it."""
         self.earlier_cost = earlier_cost
         """US dollars that the conversation cost in earlier turns."""
         self.has_usage = False
@@ -297,10 +303,10 @@ class AcpReader(EventLines):
             return event
         self.has_usage = True
         used, data = event.usage, parse_line(line)
-        cost = used.cost
+        cost, model = used.cost, used.model or self.model
         if cost is None and data.get("has_no_price") is not True:
             cached = data.count("cached_tokens")
-            cost = cost_of(data.text("model"), used.input_tokens, cached, used.output_tokens, self.prices)
+            cost = cost_of(model, used.input_tokens, cached, used.output_tokens, self.prices)
         elif cost is not None and data.get("whole_cost") is True and cost >= self.earlier_cost:
             cost -= self.earlier_cost
-        return replace(event, usage=replace(used, cost=cost))
+        return replace(event, usage=replace(used, cost=cost, model=model))

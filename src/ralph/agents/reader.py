@@ -56,7 +56,8 @@ class Meter:
             reasoning_tokens=max(0, min(reasoning, output_tokens) - before.reasoning_tokens),
             model=one_line(model),
         )
-        if used.cached_tokens or used.reasoning_tokens or used.tokens or used.cost is not None:
+        is_new_model = bool(before.tokens) and not before.model and bool(used.model)
+        if is_new_model or used.cached_tokens or used.reasoning_tokens or used.tokens or used.cost is not None:
             self.total = before + used
             yield AgentEvent(EventKind.USAGE, usage=used)
 

@@ -5,7 +5,9 @@ from dataclasses import replace
 from install import NODE, Package
 from subject import (
     HIDES_FAILURES,
+    NO_CACHE_COUNT,
     NO_IMAGES,
+    NO_REASONING_COUNT,
     NO_SUB_AGENTS,
     NO_THOUGHTS,
     NO_TODO_LIST,
@@ -38,6 +40,8 @@ SUBJECTS = [
             **NO_THOUGHTS,
             **HIDES_FAILURES,
             **NO_IMAGES,
+            **NO_CACHE_COUNT,
+            **NO_REASONING_COUNT,
             "test_todo_lists_are_in_the_log": "its messages contain only the number of items",
             "test_sub_agents_are_in_the_log": "it refuses to start one (`denied by policy`)",
             **no_live_messages(
@@ -50,8 +54,6 @@ SUBJECTS = [
         copilot.SUBJECT,
         "copilot --acp --allow-all-tools",
         sign_in=("copilot login",),
-        cost=None,
-        must_cost=False,
         limit_end=False,
         cannot={
             **HIDES_FAILURES,
@@ -60,8 +62,13 @@ SUBJECTS = [
             "test_sub_agents_are_in_the_log": "its messages do not name the tool",
         },
     ),
-    by_acp(goose.SUBJECT, "goose acp --with-builtin developer", tokens="last", cannot=NO_TODO_LIST),
-    by_acp(qwen.SUBJECT, "qwen --acp", cost=None, must_cost=False, cannot={**NO_TODO_LIST, **NO_IMAGES}),
+    by_acp(
+        goose.SUBJECT,
+        "goose acp --with-builtin developer",
+        tokens="last",
+        cannot={**NO_TODO_LIST, **NO_CACHE_COUNT, **NO_REASONING_COUNT},
+    ),
+    by_acp(qwen.SUBJECT, "qwen --acp", cannot={**NO_TODO_LIST, **NO_IMAGES}),
     by_acp(
         claude.SUBJECT,
         "claude-agent-acp",
@@ -72,7 +79,7 @@ SUBJECTS = [
         limit_seconds=130,  # it names only the minute
         lost_answers=1,  # one time in six, only tokens: the cost is right
         side_answers=1,  # the title of a conversation
-        cannot=NO_TODO_LIST,
+        cannot={**NO_TODO_LIST, **NO_REASONING_COUNT},
     ),
     by_acp(
         codex.SUBJECT,

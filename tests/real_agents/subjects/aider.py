@@ -3,7 +3,18 @@
 from pathlib import Path
 
 from install import PythonPackage
-from subject import KEY, NO_IMAGE_TOOL, NO_SUB_AGENTS, NO_THOUGHTS, NO_TODO_LIST, Environment, Subject, no_live_messages
+from subject import (
+    KEY,
+    NO_CACHE_COUNT,
+    NO_IMAGE_TOOL,
+    NO_REASONING_COUNT,
+    NO_SUB_AGENTS,
+    NO_THOUGHTS,
+    NO_TODO_LIST,
+    Environment,
+    Subject,
+    no_live_messages,
+)
 
 
 def set_up(home: Path, url: str, tries: int | None) -> Environment:
@@ -35,6 +46,8 @@ SUBJECT = Subject(
         **NO_THOUGHTS,
         **NO_IMAGE_TOOL,
         **NO_TODO_LIST,
+        **NO_CACHE_COUNT,
+        **NO_REASONING_COUNT,
         **NO_SUB_AGENTS,
         **no_live_messages("it has no hooks, and asks its model once a turn"),
     },

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from install import Package
-from subject import KEY, NO_TODO_LIST, Environment, Raw, Subject
+from subject import KEY, NO_REASONING_COUNT, NO_TODO_LIST, Environment, Raw, Subject
 
 
 def set_up(home: Path, url: str, tries: int | None) -> Environment:
@@ -37,7 +37,7 @@ SUBJECT = Subject(
     cost=0.015,
     counts_cut_answer=True,
     must_cost=True,
-    cannot=NO_TODO_LIST,
+    cannot={**NO_TODO_LIST, **NO_REASONING_COUNT},
     raw=Raw(
         COMMAND,
         lambda session: (*COMMAND, "--resume", session),

@@ -4,7 +4,16 @@ import json
 from pathlib import Path
 
 from install import Package
-from subject import KEY, NO_SUB_AGENTS, NO_THOUGHTS, NO_TODO_LIST, Environment, Subject, no_live_messages
+from subject import (
+    KEY,
+    NO_REASONING_COUNT,
+    NO_SUB_AGENTS,
+    NO_THOUGHTS,
+    NO_TODO_LIST,
+    Environment,
+    Subject,
+    no_live_messages,
+)
 
 
 def set_up(home: Path, url: str, tries: int | None) -> Environment:
@@ -33,6 +42,7 @@ SUBJECT = Subject(
     cannot={
         **NO_THOUGHTS,
         **NO_TODO_LIST,
+        **NO_REASONING_COUNT,
         **NO_SUB_AGENTS,
         **no_live_messages(
             "with JSON output it runs hooks only from the user's home or tree, whatever --hooks-dir says"

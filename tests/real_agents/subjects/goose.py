@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from install import Package
-from subject import KEY, NO_TODO_LIST, Environment, Subject, no_live_messages
+from subject import KEY, NO_REASONING_COUNT, NO_TODO_LIST, Environment, Subject, no_live_messages
 
 
 def set_up(home: Path, url: str, tries: int | None) -> Environment:
@@ -32,6 +32,7 @@ SUBJECT = Subject(
     retry_minutes=0.05,
     cannot={
         **NO_TODO_LIST,
+        **NO_REASONING_COUNT,
         **no_live_messages("its model does not see what a hook prints after a tool; it receives messages by ACP"),
     },
 )

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from install import NODE, Package
-from subject import KEY, NO_TODO_LIST, Environment, Subject
+from subject import KEY, NO_REASONING_COUNT, NO_TODO_LIST, Environment, Subject
 
 
 def set_up(home: Path, url: str, tries: int | None) -> Environment:
@@ -39,5 +39,5 @@ SUBJECT = Subject(
     max_tries=21,  # seven tries that no setting limits, with three requests each
     failing_seconds=260,
     idle_minutes=0.5,
-    cannot=NO_TODO_LIST,
+    cannot={**NO_TODO_LIST, **NO_REASONING_COUNT},
 )
