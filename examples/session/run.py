@@ -203,6 +203,8 @@ def steady(text: str, session: str) -> str:
         (r"(Ran \d+ tests? in) [\d.]+s", r"\1 0.01s"),
         (r"(\d+ turns, ).+", r"\g<1>25.0 s active"),
         (r"\b[0-9a-f]{7,40}\b(?= |$)", "c0ffee1"),
+        # The page shows what you see with the sandbox, which is the default.
+        (r"^(note|Sandbox): not isolated: .*\n", ""),
         (r"\b[0-9a-f]{64}\b", "c0ffee..."),
     ):
         text = re.sub(pattern, word, text, flags=re.MULTILINE)

@@ -26,8 +26,6 @@ class Place:
     def environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("RALPH_", "GIT_", "XDG_"))}
         own = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "HOME": str(self.home)}
-        if not (self.home / ".config" / "ralph" / "config.yml").exists():
-            own["RALPH_SANDBOX"] = "auto"  # the default is off
         return {**kept, **own, **self.extra}
 
     def git(self, *words: str, cwd: Path | None = None) -> str:

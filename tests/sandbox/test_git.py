@@ -147,6 +147,15 @@ class TestSubmodule:
         assert (parent.root / "log.txt").read_text() == "library\n"
         assert (parent.root / "lib" / "new.txt").exists()
 
+    def test_commits_in_a_submodule_are_imported(self, parent: Place) -> None:
+        parent.loop(
+            "cd lib && echo x > new.txt && git add new.txt && git -c user.name=A -c user.email=a@b commit -qm inner && cd .."
+            " && git add lib && git -c user.name=A -c user.email=a@b commit -qm outer && touch done.txt"
+        )
+        assert parent.git("log", "-1", "--format=%s") == "outer"
+        assert parent.git("log", "-1", "--format=%s", cwd=parent.root / "lib") == "inner"
+        assert parent.git("status", "--porcelain", "--untracked-files=no") == ""
+
     def test_its_settings_and_hooks_stay(self, parent: Place) -> None:
         module = parent.root / ".git" / "modules" / "lib"
         before = settings_of(module)

@@ -77,11 +77,6 @@ class TestWhoDecides:
         assert (place.home / "shared" / "copy").read_text() == "private key\n"
         assert "your settings open the sandbox for ~/.ssh, ~/shared" in said
 
-    def test_it_is_off_by_default(self, place: Place) -> None:
-        said = place.loop("touch done.txt; touch ~/escaped", RALPH_SANDBOX="")
-        assert (place.home / "escaped").exists()
-        assert "not isolated: the sandbox is off (`--sandbox auto` turns it on)" in said
-
     def test_an_unknown_level_is_refused(self, place: Place) -> None:
         said = place.loop(AGENT, code=2, RALPH_SANDBOX="on")
         assert "'on' is not a level of the sandbox" in said

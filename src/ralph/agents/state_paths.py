@@ -1,14 +1,16 @@
-"""The files that each agent program keeps in the user's home, and what of them a sandboxed turn may change.
+"""What each agent program needs outside of the workspace: the files in the user's home, and the hosts of its model.
 
 An agent gets a private directory for its state. In it, the user's conversations stay writable, so that they can be continued.
 What starts programs or steers a model is read-only. Credentials are copied in, and copied back if the agent renews them. Agents
-replace such files by renaming, which a mounted file does not allow, so a mount would not do.
+replace such files by renaming, which a mounted file does not allow, so a mount would not do. The hosts count at the level
+`strict` only.
 """
 
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class StatePaths:
     """Files that are copied in before a turn, and back after it."""
     copied: tuple[str, ...] = ()
     """Files that are only copied in."""
+    hosts: tuple[str, ...] = ()
+    """The hosts that it calls for its model and to sign in."""
 
     def locate(self, path: str, environment: Mapping[str, str]) -> list[Path]:
         """The files that a path of this agent means; they may not exist, unless it is a pattern."""
@@ -61,6 +65,7 @@ STATE_PATHS: Mapping[str, StatePaths] = {
             *("output-styles", "rules", "hooks", "~/.claude.json"),
         ),
         credentials=(".credentials.json",),
+        hosts=("api.anthropic.com", "platform.claude.com", "console.anthropic.com", "claude.ai"),
     ),
     "amp": StatePaths(
         settings=("", ".local/share/amp"),
@@ -68,6 +73,7 @@ STATE_PATHS: Mapping[str, StatePaths] = {
         shared=("threads",),
         read_only=("config:amp",),
         credentials=("secrets.json",),
+        hosts=("ampcode.com", "*.ampcode.com"),
     ),
     "cursor": StatePaths(
         settings=("", ".config/cursor"),
@@ -76,6 +82,7 @@ STATE_PATHS: Mapping[str, StatePaths] = {
         read_only=("~/.cursor/mcp.json", "~/.cursor/rules", "~/.cursor/hooks.json", "~/.cursor/skills"),
         credentials=("auth.json",),
         copied=("~/.cursor/cli-config.json",),
+        hosts=("cursor.sh", "*.cursor.sh", "cursor.com", "*.cursor.com"),
     ),
     # Codex writes its own skills to `skills/.system`, so only the user's are read-only.
     "codex": StatePaths(
@@ -84,6 +91,7 @@ STATE_PATHS: Mapping[str, StatePaths] = {
         shared=("sessions",),
         read_only=("config.toml", "AGENTS.md", "prompts", "rules", "hooks.json", "skills/[!.]*"),
         credentials=("auth.json",),
+        hosts=("api.openai.com", "chatgpt.com", "auth.openai.com"),
     ),
     "gemini": StatePaths(
         private=("~/.gemini",),
@@ -93,12 +101,14 @@ STATE_PATHS: Mapping[str, StatePaths] = {
             *("~/.gemini/trustedFolders.json", "~/.gemini/.env", "~/.gemini/skills", "~/.gemini/agents"),
         ),
         credentials=("~/.gemini/oauth_creds.json", "~/.gemini/google_accounts.json"),
+        hosts=("generativelanguage.googleapis.com", "cloudcode-pa.googleapis.com", "oauth2.googleapis.com"),
     ),
     # Opencode keeps git repositories with hooks in `snapshot`, so that directory is not shared.
     "opencode": StatePaths(
         private=("config:opencode", "data:opencode/snapshot"),
         shared=("data:opencode", "state:opencode"),
         read_only=("config:opencode/*",),
+        hosts=("opencode.ai", "*.opencode.ai", "models.dev"),
     ),
     "copilot": StatePaths(
         settings=("COPILOT_HOME", ".copilot"),
@@ -106,6 +116,7 @@ STATE_PATHS: Mapping[str, StatePaths] = {
         shared=("session-state",),
         read_only=("mcp-config.json", "agents", "skills", "copilot-instructions.md", "config:gh"),
         copied=("config.json",),
+        hosts=("api.github.com", "*.githubcopilot.com"),
     ),
     "goose": StatePaths(
         private=("config:goose",),
@@ -118,6 +129,7 @@ STATE_PATHS: Mapping[str, StatePaths] = {
         shared=("projects",),
         read_only=("settings.json", "QWEN.md", "extensions", "commands", "skills", "agents", "trustedFolders.json"),
         credentials=("oauth_creds.json",),
+        hosts=("chat.qwen.ai", "portal.qwen.ai", "dashscope.aliyuncs.com", "dashscope-intl.aliyuncs.com"),
     ),
     "pi": StatePaths(
         settings=("PI_CODING_AGENT_DIR", ".pi/agent"),
@@ -133,6 +145,7 @@ STATE_PATHS: Mapping[str, StatePaths] = {
         read_only=("settings",),
         credentials=("secrets.json",),
         copied=("globalState.json",),
+        hosts=("api.cline.bot",),
     ),
     "aider": StatePaths(private=("~/.aider",), credentials=("~/.aider/oauth-keys.env",)),
     "mini": StatePaths(
@@ -145,9 +158,28 @@ STATE_PATHS: Mapping[str, StatePaths] = {
         private=("~/.kiro",),
         shared=("data:kiro-cli", "~/.kiro/sessions"),
         read_only=("~/.kiro/settings", "~/.kiro/agents", "~/.kiro/steering", "~/.kiro/hooks"),
+        hosts=("*.kiro.dev", "*.amazonaws.com"),
     ),
 }
 """By the name of the agent."""
+
+_PROVIDERS = {
+    "ANTHROPIC_": "api.anthropic.com",
+    "OPENAI_": "api.openai.com",
+    "GEMINI_": "generativelanguage.googleapis.com",
+    "GOOGLE_": "generativelanguage.googleapis.com",
+    "OPENROUTER_": "openrouter.ai",
+    "MISTRAL_": "api.mistral.ai",
+    "GROQ_": "api.groq.com",
+    "DEEPSEEK_": "api.deepseek.com",
+    "XAI_": "api.x.ai",
+}
+"""The hosts of model providers, by how the names of their variables begin. An agent reaches those whose key the user sets."""
+_ADDRESSES = (
+    *("_BASE_URL", "_API_BASE", "OPENAI_HOST", "ANTHROPIC_HOST", "OLLAMA_HOST"),
+    "AZURE_OPENAI_ENDPOINT",
+)
+"""How the names of variables end that say where a model is."""
 
 PROVEN = frozenset(
     ("claude", "codex", "gemini", "opencode", "copilot", "goose", "qwen", "pi", "cline", "aider", "mini")
@@ -193,6 +225,28 @@ def expand_all(paths: Iterable[str], environment: Mapping[str, str]) -> list[Pat
     """The existing files and directories that paths of this module mean."""
     found = [one for path in paths for one in expand(path, environment)]
     return [path for path in found if os.path.lexists(path)]
+
+
+def find_hosts(paths: Iterable[StatePaths], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The hosts that an agent may reach: its own, those of providers whose key is set, and those of addresses of models."""
+    found = [host for one in paths for host in one.hosts]
+    for name, value in environment.items():
+        is_of_provider = name.startswith(tuple(_PROVIDERS))
+        if is_of_provider and name.endswith(("_API_KEY", "_AUTH_TOKEN")):
+            found.append(next(host for start, host in _PROVIDERS.items() if name.startswith(start)))
+        elif name.endswith(_ADDRESSES) and value.startswith(("http://", "https://")):
+            found += _host_of(value)
+    return tuple(dict.fromkeys(found))
+
+
+def _host_of(address: str) -> list[str]:
+    """The host and the port of an address; nothing if it is wrong."""
+    try:
+        url = urlsplit(address)
+        port = url.port or (443 if url.scheme == "https" else 80)
+    except ValueError:
+        return []
+    return [f"[{url.hostname}]:{port}" if ":" in url.hostname else f"{url.hostname}:{port}"] if url.hostname else []
 
 
 def find_named_state_paths(command: Iterable[str]) -> tuple[StatePaths, ...]:

@@ -11,12 +11,14 @@ from ralph.documents.config import SANDBOX_LEVELS, SandboxSettings
 from ralph.documents.run_record import AgentSelection
 from ralph.store.settings import load_user_settings
 from ralph.store.user_state import state_directory
-from ralph.supervisor import sandbox
+from ralph.supervisor import network_proxy, sandbox
 from ralph.supervisor.sandbox import Sandbox
 from ralph.workspace.isolation import find_hidden, find_needed
 
 VARIABLE = "RALPH_SANDBOX"
 AUTO, REQUIRE = "auto", "require"
+_FIRST_OPEN_PORT = 1024
+"""Inside, an agent has no right to listen on smaller ports, and neither has what opens ports for it."""
 _NAMED_SOCKETS = {"docker": "/run/docker.sock", "podman": "/run/podman/podman.sock"}
 
 
@@ -56,8 +58,30 @@ def open_sandbox(asked: str, environment: Mapping[str, str], agents: AgentSelect
         hidden=_without(find_hidden(environment, state_directory()), (*settings.visible, *settings.writable)),
         visible=(*find_needed(), *map(_expand, settings.visible)),
         writable=tuple(map(_expand, settings.writable)),
+        connect=tuple(check_host_rule(rule, "sandbox.connect in your settings") for rule in settings.connect),
         sockets=tuple(Path(_NAMED_SOCKETS.get(name, name)).expanduser() for name in settings.sockets),
     )
+
+
+def check_host_rule(rule: str, where: str) -> str:
+    """The rule for a host that jobs may reach with `strict`, in lower case. Raises UsageError if it is wrong."""
+    try:
+        host, port = network_proxy.split_host(rule)
+    except ValueError:
+        todo = "write `host`, `host:port`, `*.domain` or `localhost:port`"
+        raise UsageError(f"{rule!r} is not a host", where=where, todo=todo) from None
+    if network_proxy.is_local(host) and port < _FIRST_OPEN_PORT:
+        raise UsageError(
+            f"the sandbox cannot open {rule!r}",
+            where=where,
+            todo=f"name a port of this machine from {_FIRST_OPEN_PORT}, for example localhost:5432",
+        )
+    return rule.strip().lower()
+
+
+def is_of_this_machine(rule: str) -> bool:
+    """Whether a valid rule is for a port of this machine."""
+    return network_proxy.is_local(network_proxy.split_host(rule)[0])
 
 
 def describe_sandbox(chosen: Sandbox) -> str:
@@ -69,7 +93,8 @@ def list_sandbox_notices(chosen: Sandbox, settings: SandboxSettings) -> list[str
     """What the user should know about the isolation of a run when it starts."""
     if not chosen.is_on:
         return [f"{describe_sandbox(chosen)}. Agents can read and change every file that you can"]
-    opened = [*settings.visible, *settings.writable, *settings.sockets]
+    reachable = settings.connect if chosen.level == sandbox.STRICT else ()
+    opened = [*settings.visible, *settings.writable, *settings.sockets, *reachable]
     return [f"your settings open the sandbox for {', '.join(opened)}"] if opened else []
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ralph.app.runs import find_latest_run, find_live_run, refuse_inside_a_turn
+from ralph.app.sandbox import check_host_rule
 from ralph.app.views import open_view
 from ralph.app.workflows import list_roles
 from ralph.core.codec import format_time
@@ -12,8 +13,12 @@ from ralph.core.errors import UsageError
 from ralph.core.signals import INTERRUPTING, Question, Signal, SignalType, choose_target, is_known, normalize_target
 from ralph.documents.hats.definition import show_role
 from ralph.engine.ports import Observer
-from ralph.store.runs import Project, RunDir
+from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
+from ralph.store.runs import ALLOWED_HOSTS_FILE, Project, RunDir
+from ralph.supervisor.sandbox import STRICT
 from ralph.view.model import CommentView, ReceiptView, SignalView
+
+_HOSTS_LIMIT = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,22 @@ def send_signal(project: Project, signal: Signal, role: str, wanted: str | None)
         todo = f"`ralph resume {run.id}` continues it"
         raise UsageError(f"run {run.id} is not running, so you cannot {kind} it", todo=todo)
     return Sent(run, signal, run.mailbox.post(signal).name)
+
+
+def allow_hosts(project: Project, hosts: Sequence[str], wanted: str | None) -> tuple[RunDir, list[str]]:
+    """Let the agents and checks of a run reach hosts, and tell the agents. Returns the hosts that are new."""
+    refuse_inside_a_turn("an agent cannot allow hosts", "ask the user")
+    run = _find_run_to_signal(project, wanted)
+    if run.record().sandbox != STRICT:
+        raise UsageError(f"run {run.id} can reach every host", todo="the level `strict` of the sandbox limits that")
+    rules = [check_host_rule(host, "ralph allow") for host in hosts]
+    path = run.path / ALLOWED_HOSTS_FILE
+    known = to_text(read_limited(path, _HOSTS_LIMIT)).split() if path.exists() else []
+    new = [rule for rule in dict.fromkeys(rules) if rule not in known]
+    if new:
+        write_atomic(path, to_bytes("".join(f"{rule}\n" for rule in (*known, *new))))
+        run.mailbox.post(Signal("", SignalType.INFO, f"You can reach {', '.join(new)} now. The user allowed it."))
+    return run, new
 
 
 def _find_run_to_signal(project: Project, wanted: str | None) -> RunDir:

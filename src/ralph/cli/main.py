@@ -31,6 +31,7 @@ GROUPS = {
     "Steer": {
         "steer": "Give the agents of a run new guidance, even in the middle of a turn.",
         "comment": "Comment on lines of what a run changed.",
+        "allow": "Let a run with a strict sandbox reach a host.",
         "pause": "Pause a run after its current turn, or now.",
         "signal": "Give a run information, approve what it learned, and more.",
         "signals": "Show who received your signals, and with what effect.",
@@ -83,7 +84,7 @@ MODULES = {
     "setup": ("init", "doctor"),
     "start": ("loop", "run"),
     "status": ("status",),
-    "steer": ("steer", "pause", "signal", "signals", "answer"),
+    "steer": ("steer", "pause", "signal", "signals", "answer", "allow"),
     "trust": ("trust",),
     "web": ("web",),
     "workspace": ("land", "queue", "worktrees", "clean"),

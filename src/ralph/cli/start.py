@@ -119,7 +119,7 @@ _SETTINGS = (
     click.option(
         "--sandbox",
         type=click.Choice(["auto", "off", "write", "strict", "require"]),
-        help="How agents and checks are isolated. Default: the level in your own settings, or off.",
+        help="How agents and checks are isolated. Default: the level in your own settings, or auto.",
     ),
 )
 """The options of `RunOptions`: they become part of the run's record."""

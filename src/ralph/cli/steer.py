@@ -7,7 +7,8 @@ from dataclasses import asdict
 import click
 
 from ralph.app.runs import find_latest_run, find_live_run
-from ralph.app.steer import ReceiptRow, Sent, SignalRow, answer_question, list_signals, send_signal
+from ralph.app.sandbox import is_of_this_machine
+from ralph.app.steer import ReceiptRow, Sent, SignalRow, allow_hosts, answer_question, list_signals, send_signal
 from ralph.cli.console import clock_time, complete_runs, json_option, open_project, print_json, print_result
 from ralph.cli.render.run import comment_text
 from ralph.core.codec import parse_time
@@ -97,6 +98,23 @@ def pause(named: str | None, run: str | None, now: bool, as_json: bool) -> int:
     return _show_sent(
         send_signal(open_project(), Signal("", SignalType.PAUSE, now=now), "", named or run), as_json=as_json
     )
+
+
+@click.command("allow")
+@click.argument("hosts", nargs=-1, required=True, metavar="HOST...")
+@run_option
+@json_option
+def allow(hosts: tuple[str, ...], run: str | None, as_json: bool) -> int:
+    """Let the agents and checks of a run reach HOST, if its sandbox is `strict`. It lasts until the run ends.
+
+    HOST is a name (ports 80 and 443), `name:port`, `*.domain` for all hosts of a domain, or `localhost:port`. For all your runs,
+    put it into your own settings: `sandbox: {connect: [HOST]}`.
+    """
+    found, new = allow_hosts(open_project(), hosts, run)
+    lines = [f"Run {found.id} can reach {', '.join(new)} now." if new else f"Run {found.id} could reach that before."]
+    if any(is_of_this_machine(host) for host in new):
+        lines.append("A port of this machine opens with the next turn.")
+    return print_result(as_json, lines, command="allow", run=found.id, hosts=new)
 
 
 def _show_sent(sent: Sent, *, as_json: bool) -> int:

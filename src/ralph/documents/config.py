@@ -308,16 +308,20 @@ class SandboxSettings(SettingsSection):
     """How agents and checks are isolated."""
 
     level: Literal["auto", "off", "write", "strict", "require"] = Field(
-        # Not `auto` yet: Maven, for example, cannot write its repository in the sandbox.
-        default="off",
-        description="`write`: agents change only the workspace; `strict`: and have no network; `auto`: `write` if it works"
-        " here; `require`: `write`, or refuse to start; `off`",
+        default="auto",
+        description="`write`: agents change only the workspace; `strict`: and reach only their model and the hosts in"
+        " `connect`; `auto`: `write` if it works here; `require`: `write`, or refuse to start; `off`",
     )
     visible: tuple[str, ...] = Field(default=(), description="hidden files that agents may read, for example `~/.ssh`")
     writable: tuple[str, ...] = Field(
         default=(), description="directories outside the workspace that agents may change"
     )
     sockets: tuple[str, ...] = Field(default=(), description="Unix sockets that agents may use: `docker`, or a path")
+    connect: tuple[str, ...] = Field(
+        default=(),
+        description="what agents and checks may reach with `strict`, besides the model: `host`, `host:port`, `*.domain`,"
+        " `localhost:port`",
+    )
 
 
 class UserSettings(SettingsSection):

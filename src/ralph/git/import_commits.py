@@ -46,19 +46,21 @@ class Difference:
 
 
 def import_commits(private: PrivateRepository, label: str) -> list[str]:
-    """Take in what the agent did, and remove its git directory. Returns notices. A second call changes nothing."""
-    before = private.read_before()
-    if before is None:
-        return []
+    """Take in what the agent did, and remove its git directory. Returns notices. A second call changes nothing.
+
+    Submodules come first: a commit of the repository around them can name their new commits.
+    """
     notices: list[str] = []
     try:
-        difference = _compare(private, before)
-        if not difference.is_empty:
-            notices = _Taking(private, difference, label, before).run()
+        for one in (*private.submodules(), private):
+            before = one.read_before()
+            difference = _compare(one, before) if before is not None else None
+            if before is not None and difference is not None and not difference.is_empty:
+                notices += _Taking(one, difference, label, before).run()
     except RalphError as error:
-        notices = [
+        notices.append(
             f"the commits of {label} could not be imported: {error.what}; Ralph keeps them in {private.directory}"
-        ]
+        )
         with contextlib.suppress(OSError):
             (private.home / "before.json").unlink()
         return notices

@@ -54,11 +54,13 @@ class PrivateRepository:
     """The user's."""
     home: Path
     """The directory for it, and for what Ralph remembers about it."""
+    inner: Path | None = None
+    """Where the git directory is, if it is that of a submodule: in the one of the repository around it."""
 
     @property
     def directory(self) -> Path:
         """The git directory that the job sees."""
-        return self.home / "git"
+        return self.inner or self.home / "git"
 
     @property
     def git_dir(self) -> Path:
@@ -73,13 +75,27 @@ class PrivateRepository:
             stores = _Stores()
             mounts = [writable(self.place.common, self.directory), *self._link_mounts()]
             _copy_git_directory(self.place.common, self.directory, stores)
-            for path, target in _find_modules(self.place.common, self.directory):
-                _copy_git_directory(path, target, stores)
-                mounts += _mount_link(path)
             for linked in _list_directory(self.place.common / "worktrees"):
                 _copy_worktree(linked, self.directory / "worktrees" / linked.name, whole=linked == self.place.git_dir)
+            for module in self.submodules():
+                _copy_git_directory(module.place.common, module.directory, stores)
+                mounts += module._link_mounts()
+                module.home.mkdir(mode=0o700)
+                module.remember()
             self.remember()
         return (*mounts, *stores.mounts())
+
+    def submodules(self) -> Iterator["PrivateRepository"]:
+        """The private git directories of the submodules, also of nested ones."""
+        roots = dict.fromkeys((self.place.common, self.place.git_dir))
+        found = [path for root in roots for path in _find_modules(root)]
+        for number, path in enumerate(found):
+            work_tree = dict(_read_settings(path / "config")).get("core.worktree", "")
+            top = Path(os.path.normpath(path / work_tree))
+            if work_tree and top.is_dir():
+                place = Repository(top, path, path)
+                inner = self.directory / path.relative_to(self.place.common)
+                yield PrivateRepository(place, self.home / f"submodule-{number}", inner)
 
     def remember(self) -> None:
         """Record where HEAD, the refs and the index are now, to see later what the job changed."""
@@ -105,7 +121,7 @@ class PrivateRepository:
     def _link_mounts(self) -> list[Mount]:
         """The file `.git` of a linked worktree or a submodule: without a mount, it could be pointed elsewhere."""
         link = self.place.top / ".git"
-        return [read_only(link)] if link.is_file() else []
+        return [read_only(link)] if link.is_file() and not link.is_symlink() else []
 
 
 def can_be_private(place: Repository) -> bool:
@@ -200,25 +216,14 @@ def _find_stores(objects: Path) -> Iterator[Path]:
             unseen += [store / line for line in lines if not line.startswith("#")]
 
 
-def _find_modules(common: Path, target: Path) -> Iterator[tuple[Path, Path]]:
-    """The git directories of submodules, also nested ones, each with its copy."""
-    modules = common / "modules"
-    if not modules.is_dir():
-        return
-    for directory, names, _ in os.walk(modules):
+def _find_modules(git_dir: Path) -> Iterator[Path]:
+    """The git directories of submodules in a git directory, also nested ones."""
+    for directory, names, _ in os.walk(git_dir / "modules"):
         path = Path(directory)
         if (path / "HEAD").is_file() and (path / "objects").is_dir():
-            yield path, target / path.relative_to(common)
+            yield path
             # Only `modules` below it can have others.
             names[:] = [name for name in names if name == "modules"]
-
-
-def _mount_link(module: Path) -> list[Mount]:
-    """The file `.git` in the work tree of a submodule."""
-    settings = dict(_read_settings(module / "config"))
-    work_tree = settings.get("core.worktree", "")
-    link = Path(os.path.normpath(module / work_tree)) / ".git"
-    return [read_only(link)] if work_tree and link.is_file() and not link.is_symlink() else []
 
 
 def _list_directory(path: Path) -> list[Path]:

@@ -36,6 +36,8 @@ from ralph.store.user_state import Key, ensure_key, find_key
 T = TypeVar("T")
 SETTINGS = "ralph.yml"
 """The file with the settings of a project, or of a directory in it."""
+ALLOWED_HOSTS_FILE = "allowed-hosts"
+"""The file of a run with the hosts that the user let it reach while it was going on, one in each line."""
 _WORKTREES = (".ralph", "worktrees")
 _TRIES, _PAUSE = 20, 0.05
 _STAYS_WHEN_ADOPTED = ("run.json", "signals", "questions", "lock")

@@ -1,21 +1,25 @@
 """The sandbox of agents and checks: the bubblewrap command that a job runs in.
 
 A job sees the machine read-only and without the user's secrets. It can write what its mounts name, and a private `/tmp`. It
-cannot see or signal other processes. The level `strict` also takes its network away, except for a proxy.
+cannot see or signal other processes. At the level `strict`, it reaches only the hosts on a list (`network_proxy`).
 
 The order of the arguments matters: a later mount covers an earlier one. The list was measured with bubblewrap 0.8 as root and
 as an ordinary user; tests/sandbox tries each promise again.
 """
 
+import json
 import os
 import shutil
 import stat
 import subprocess
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
+
+from ralph.supervisor import network_proxy
 
 OFF, WRITE, STRICT = ("off", "write", "strict")
 PROGRAM = "bwrap"
@@ -94,6 +98,54 @@ def read_only(path: Path, source: Path | None = None) -> Mount:
     return Mount("ro-bind", path, source)
 
 
+@dataclass(frozen=True)
+class NetworkAccess:
+    """What a job may reach at the level `strict`."""
+
+    allowed: tuple[str, ...]
+    """`host` (ports 80 and 443), `host:port`, `*.domain`; or `localhost:port` for a port of this machine."""
+    allow_file: Path
+    """More rules, which the user adds while the run is going on."""
+    denied_file: Path
+    """Where the proxy writes what it refused."""
+    upstream_file: Path
+    """A file with the address of the user's own proxy, which can contain a password; it need not exist."""
+
+    def wrap(self, sandboxed: Sequence[str], argv: Sequence[str]) -> tuple[str, ...]:
+        """The command that starts a job with its proxy."""
+        added = self.allow_file.read_text().split() if self.allow_file.is_file() else []
+        rules = [network_proxy.split_host(rule) for rule in (*self.allowed, *added)]
+        ports = sorted({port for host, port in rules if port and network_proxy.is_local(host)} - {network_proxy.PORT})
+        spec = {
+            "allowed": self.allowed,
+            "allow_file": str(self.allow_file),
+            "denied_file": str(self.denied_file),
+            "ports": ports,
+            "upstream_file": str(self.upstream_file),
+        }
+        python = (sys.executable, "-I", "-S")
+        opened = ",".join(str(port) for port in (network_proxy.PORT, *ports))
+        inside = (*python, "-c", network_proxy.INSIDE, opened, *argv)
+        return (*python, network_proxy.__file__, json.dumps(spec), *sandboxed, *inside)
+
+
+def proxy_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that make programs use the proxy. Ports of the job's own network are reached without it."""
+    java = " ".join(
+        f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort={network_proxy.PORT}" for scheme in ("http", "https")
+    )
+    address, direct = f"http://127.0.0.1:{network_proxy.PORT}", "localhost,127.0.0.1,::1"
+    own = {"HTTP_PROXY": address, "HTTPS_PROXY": address, "ALL_PROXY": address, "NO_PROXY": direct}
+    return {
+        **own,
+        **{name.lower(): value for name, value in own.items()},
+        # Maven and Gradle do not read the variables above.
+        **{name: f"{environment.get(name, '')} {java}".strip() for name in ("MAVEN_OPTS", "GRADLE_OPTS")},
+        # Without it, `fetch` of Node does not use the proxy.
+        "NODE_USE_ENV_PROXY": "1",
+    }
+
+
 TURN_FILE = Path("/run/ralph/turn.json")
 """The file that shows Ralph, inside the sandbox, that it runs in a turn. The keepers are not visible there."""
 
@@ -118,8 +170,8 @@ class Sandbox:
     """What every job may write, by the user's settings."""
     sockets: tuple[Path, ...] = ()
     """Unix sockets that every job may use, by the user's settings."""
-    proxy: Path | None = None
-    """The socket of the proxy, for the level `strict`."""
+    connect: tuple[str, ...] = ()
+    """What every job may reach at the level `strict`, by the user's settings. See `NetworkAccess`."""
 
     @property
     def is_on(self) -> bool:
@@ -127,9 +179,14 @@ class Sandbox:
         return self.level != OFF
 
     def wrap(
-        self, argv: Sequence[str], environment: Mapping[str, str], cwd: Path, mounts: Sequence[Mount]
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: Path,
+        mounts: Sequence[Mount],
+        network: NetworkAccess | None = None,
     ) -> tuple[tuple[str, ...], dict[str, str]]:
-        """The command and the environment of a job inside the sandbox.
+        """The command and the environment of a job inside the sandbox. Without `network`, `strict` has none at all.
 
         A program that does not exist is not wrapped: the keeper then reports it as it does without a sandbox.
         """
@@ -149,7 +206,10 @@ class Sandbox:
         if self.level == STRICT:
             arguments += ["--unshare-net"]
         arguments += ["--chdir", os.path.realpath(cwd), "--"]
-        return (*arguments, *argv), clean_environment(environment)
+        inside = clean_environment(environment)
+        if self.level == STRICT and network is not None:
+            return network.wrap(arguments, argv), {**inside, **proxy_environment(inside)}
+        return (*arguments, *argv), inside
 
     def _base_mounts(self, needed: Iterable[Path]) -> list[Mount]:
         """What is visible although it is below an empty directory, what the user opens, and then what is hidden."""

@@ -16,6 +16,7 @@ from ralph.core.redaction import without_agent_keys
 from ralph.core.text import count
 from ralph.store.files import open_regular
 from ralph.supervisor.client import JobExit, JobRequest, KeeperClient, KeeperLost, end
+from ralph.supervisor.network_proxy import read_denied
 from ralph.supervisor.processes import CHECK_MARK, end_marked
 from ralph.verify import measures
 from ralph.verify.summaries import count_junit, count_tests, find_failing_tests, find_failure_line, was_retried
@@ -108,6 +109,8 @@ class CheckRunner:
         )
         value = measures.read_measure(check.measure, text, tests, ended.code) if check.measure else None
         status, reason = judge(check, ended, text, self.environment.get("PATH"), tests=tests, value=value)
+        if reason and (denied := read_denied(str(directory))):
+            reason += f"; the sandbox denied it {', '.join(denied)}. To allow it: ralph allow {' '.join(denied)}"
         near = check.measure.nearness(value) if check.measure and value is not None else None
         failed = status is CheckStatus.FAILED
         output, left_out = excerpt_output(text, OUTPUT_KEPT)

@@ -13,13 +13,25 @@ from pathlib import Path
 
 import ralph
 from ralph.agents.adapter import Adapter
-from ralph.agents.state_paths import HOMES, SECRETS, StatePaths, expand_all
+from ralph.agents.state_paths import HOMES, SECRETS, StatePaths, expand_all, find_hosts
 from ralph.git.command import Repository, find_repository
 from ralph.git.import_commits import import_commits
 from ralph.git.private_repository import PrivateRepository, can_be_private
 from ralph.store.files import write_atomic
+from ralph.store.runs import ALLOWED_HOSTS_FILE
 from ralph.supervisor.client import JobRequest
-from ralph.supervisor.sandbox import TURN_FILE, USER_INSIDE, Mount, Sandbox, hide, read_only, writable
+from ralph.supervisor.network_proxy import DENIED_FILE
+from ralph.supervisor.sandbox import (
+    STRICT,
+    TURN_FILE,
+    USER_INSIDE,
+    Mount,
+    NetworkAccess,
+    Sandbox,
+    hide,
+    read_only,
+    writable,
+)
 from ralph.supervisor.tool_caches import cache_environment, fill_caches, write_user_file
 
 PRIVATE = "private"
@@ -97,7 +109,8 @@ class Isolation:
             *(writable(path) for path in (place.own,) if path is not None),
             writable(place.outbox),
         ]
-        return self._wrap(job, mounts, "cache", visible=state.visible())
+        hosts = find_hosts(state.paths, job.env)
+        return self._wrap(job, mounts, "cache", visible=state.visible(), hosts=hosts)
 
     def isolate_check(self, job: JobRequest) -> JobRequest:
         """The job of a check, inside the sandbox. Its caches are not those of the agents, who could plant results there."""
@@ -134,7 +147,15 @@ class Isolation:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         return path
 
-    def _wrap(self, job: JobRequest, mounts: Iterable[Mount], cache: str, visible: Iterable[Path] = ()) -> JobRequest:
+    def _wrap(
+        self,
+        job: JobRequest,
+        mounts: Iterable[Mount],
+        cache: str,
+        *,
+        visible: Iterable[Path] = (),
+        hosts: Sequence[str] = (),
+    ) -> JobRequest:
         caches = self._private(cache)
         fill_caches(caches, job.env)
         environment = {**job.env, **cache_environment(caches, job.env)}
@@ -144,7 +165,18 @@ class Isolation:
         runs = self.root / ".ralph" / "runs"
         close = [Mount("remount-ro", runs)] if runs.is_dir() else []
         listed = [*mounts, writable(caches), *self._mount_users(job.env), *close]
-        argv, environment = sandbox.wrap(job.argv, environment, job.cwd, listed)
+        network = None
+        if sandbox.level == STRICT:
+            allowed = (*hosts, *sandbox.connect)
+            network = NetworkAccess(
+                allowed=allowed,
+                allow_file=self.run_dir / ALLOWED_HOSTS_FILE,
+                denied_file=job.dir / DENIED_FILE,
+                upstream_file=self._private("network") / "upstream",
+            )
+            upstream = job.env.get("HTTPS_PROXY") or job.env.get("https_proxy") or ""
+            write_atomic(network.upstream_file, upstream.encode(), mode=0o600)
+        argv, environment = sandbox.wrap(job.argv, environment, job.cwd, listed, network)
         return replace(job, argv=argv, env=environment, sandboxed=argv != job.argv)
 
     def _mount_users(self, environment: Mapping[str, str]) -> list[Mount]:

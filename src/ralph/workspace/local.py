@@ -130,6 +130,7 @@ class LocalTurns:
             ended = JobExit("interrupted", started_at, seen_at, error="its keeper died with it")
         finished = self.isolation.finish_turn(directory, self.environment, agent) if self.isolation else []
         notices = [*planted, *finished]
+        tail.poll_denied_hosts()
         summary = tail.finish() if ended.has_output("stdout") else tail.summary
         self.files.collect_outbox(directory)
         handed, left = read_outbox(directory / "outbox", turn.request)

@@ -24,6 +24,7 @@ from ralph.core.redaction import Redactor
 from ralph.core.turns import INBOX, OUTBOX, AgentEvent, EventKind, Failure, TurnRequest
 from ralph.store.files import read_limited, storage_errors, to_bytes, to_text
 from ralph.store.journal import read_raw
+from ralph.supervisor.network_proxy import read_denied
 
 COPY_LIMIT = 20 * 1024 * 1024
 """Bytes of a file that is copied into an inbox."""
@@ -337,6 +338,8 @@ class OutputTail:
         self._rest = b""
         self._log = EventLog(directory / "events.jsonl")
         self._received: list[str] = []
+        self._directory = directory
+        self._denied_hosts = 0
         self.summary = OutputSummary()
 
     def poll(self) -> None:
@@ -351,7 +354,16 @@ class OutputTail:
             return
         self.poll_received()
         self._poll_progress()
+        self.poll_denied_hosts()
         self._log.flush()
+
+    def poll_denied_hosts(self) -> None:
+        """Pass on which hosts the proxy of the sandbox refused to the agent."""
+        hosts = read_denied(str(self._directory))
+        for host in hosts[self._denied_hosts :]:
+            text = f"{host}, turn {self._turn} (network). To allow it for this run: ralph allow {host}"
+            self._handle(AgentEvent(EventKind.DENIED, text))
+        self._denied_hosts = len(hosts)
 
     def _poll_progress(self) -> None:
         """Pass on what the agent reported with `ralph tools interact progress`. All turns of a run share the file."""
