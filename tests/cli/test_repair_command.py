@@ -1,5 +1,7 @@
 """`ralph session repair`, and what a resumed session says about changes that the user made by hand, in both layouts."""
 
+import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +109,77 @@ def test_tasks_that_need_a_cancelled_one_are_named(project: Project) -> None:  #
     assert "task-3 is cancelled, because you marked it [C] in progress.md; task-4 needs it and cannot start" in done.out
     assert "task-3 was not done: you cancelled it" in done.out
     assert "[C] task-3  Make c.txt · cancelled by the user" in project.ralph("session", "show").out
+
+
+@pytest.mark.parametrize("forged", ["", "nonsense", '{"finished": ["task-1", "task-2", "task-3", "task-4"]}'])
+@pytest.mark.parametrize("layout", ["standard", "classic"])
+def test_forged_state_of_the_engine_makes_no_task_done(project: Project, layout: str, forged: str) -> None:  # noqa: F811
+    session = stopped(project, layout)
+    state, place = project.run / "flow.json", session / "progress.md"
+    state.unlink()
+    if forged:
+        state.write_text(forged)
+    place.write_text(re.sub(r"- \[.\] task-", "- [x] task-", place.read_text()))
+    done = resume(project, layout)
+    assert done.code == 0, done.said
+    notice = "something other than Ralph changed or deleted its flow.json; Ralph rebuilt it from the journal"
+    assert done.out.count(notice) == 1
+    assert "progress.md marks task-2 as done, but Ralph has not" in done.out
+    executed = {entry["key"] for entry in project.journal("turn.started") if entry["role"] == "executor"}
+    assert {key.partition(":")[2].rpartition("-")[0] for key in executed} >= {"task-1", "task-2"}
+    assert not project.ralph("session", "repair").out.count("flow.json"), "it is said once"
+
+
+def test_session_that_only_its_metadata_calls_complete_is_reviewed(project: Project) -> None:  # noqa: F811
+    quick = standard.QUICK.format("")
+    assert standard.begin(project, "--land", "branch", blocked=["SESSION_REVIEW"], instructions=quick).code == 9
+    place = standard.home(project) / "metadata.yaml"
+    text = re.sub("(?m)^status: .*", "status: completed", place.read_text())
+    place.write_text(text.replace("state: SESSION_REVIEW", "state: COMPLETE"))
+    done = resume(project, "standard")
+    assert done.code == 0, done.said
+    assert "metadata.yaml says that the session is complete, but no reviewer accepted it: it is reviewed" in done.out
+    assert "review of the whole session: Complete" in done.out
+
+
+def test_feedback_for_an_iteration_that_is_over_is_planned(
+    project: Project,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The metadata is lost meanwhile, and the user is in another time zone."""
+    project.extra["TZ"] = "Asia/Bangkok"
+    assert standard.begin(project, "--land", "branch", instructions=standard.QUICK.format("")).code == 0
+    session = standard.home(project)
+    created = re.findall("(?m)^created_at: (.*)", (session / "metadata.yaml").read_text())[0]
+    before = standard.shown(project)
+    (session / "metadata.yaml").unlink()
+    project.extra["TZ"] = "UTC"
+    given = session / "iterations" / "1" / "feedbacks" / "20261117-010101"
+    given.mkdir(parents=True)
+    (given / "feedbacks.md").write_text("# Feedback\n\n## New Requirements\n- Make e.txt too\n")
+    (given / "app.log").write_text("boom\n")
+
+    shown = standard.shown(project)
+    assert shown["tasks_summary"] == before["tasks_summary"] and shown["status"] == "completed"
+    assert "plans again with your feedback" in shown["next_action"]
+    [listed] = project.ralph("session", "list", "--json").json["sessions"]
+    assert (listed["status"], listed["request"]) == ("completed", "Build the files")
+    done = resume(project, "standard")
+    assert done.code == 0, done.said
+    assert "that iteration is over, so your feedback was moved to" in done.out
+    assert (session / "iterations" / "2" / "feedbacks" / given.name / "app.log").is_file()
+    assert standard.shown(project)["iteration"] == 2 and (session / "iterations" / "2" / "review.md").is_file()
+    rebuilt = re.findall("(?m)^created_at: (.*)", (session / "metadata.yaml").read_text())[0]
+    assert datetime.fromisoformat(rebuilt) == datetime.fromisoformat(created)
+
+
+def test_lost_progress_of_a_classic_session_pays_no_update_again(project: Project) -> None:  # noqa: F811
+    assert classic.begin(project).code == 0
+    assert project.ralph("session", "update", "d.txt please").code == 0
+    assert resume(project, "classic").code == 0
+    session = classic.home(project)
+    (session / "progress.md").unlink()
+    done = resume(project, "classic")
+    modes = [entry["key"] for entry in project.journal("turn.started") if entry["role"] == "planner"]
+    assert [key for key in modes if "update" in key] == ["plan:plan-update-1"], (done.said, modes)
+    assert "- [x] plan-update-1" in (session / "progress.md").read_text()

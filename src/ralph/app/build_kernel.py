@@ -35,7 +35,8 @@ from ralph.git.commits import Committer
 from ralph.git.history import UserRefs
 from ralph.git.snapshots import Snapshots
 from ralph.store import settings
-from ralph.store.documents import Documents, digest
+from ralph.store.documents import Documents, describe_changed_state, digest, find_changed_state
+from ralph.store.journal import advise_to_adopt
 from ralph.store.rejected_trees import open_rejected_trees
 from ralph.store.runs import Project, RunDir
 from ralph.supervisor.client import KeeperClient
@@ -81,7 +82,7 @@ def build_kernel(
     documents, records = Documents.open(root, run.path)
     documents.watched = kind.watched(record, root)
     documents.sees_deletions = kind.sees_deletions
-    repairs = kind.repair(root, record, time.time())
+    repairs = (*_rebuild_changed_state(run, record, documents, records), *kind.repair(root, record, time.time()))
     ledger = Ledger.of(record.limits, records)
     ledger.signals.required_roles, ledger.signals.roles = kind.required_roles, list_roles(record)
     frozen = compute_frozen_hashes(record)
@@ -306,6 +307,26 @@ def _refuse_changed(run: RunDir, ledger: Ledger, frozen: dict[str, str]) -> None
             where=str(run.path / "run.json"),
             todo="undo that edit, or start a new run with the settings you want",
         )
+
+
+def _rebuild_changed_state(
+    run: RunDir, record: RunRecord, documents: Documents, records: list[Record]
+) -> tuple[str, ...]:
+    """Rebuild the engine's own state if something else changed it while no engine ran, or refuse the run."""
+    changed = find_changed_state(documents.root, documents.hashes)
+    if not changed:
+        return ()
+    doubt = describe_changed_state(changed[0])
+    rebuilt = find_workflow_kind(record.workflow).rebuild_state(record, records)
+    if not rebuilt:
+        raise StateError(
+            f"run {run.id} cannot be trusted: {doubt}",
+            where=str(documents.root / changed[0]),
+            todo=advise_to_adopt(run.id),
+        )
+    for path in changed:
+        documents.replace_state(time.time(), path, rebuilt[path])
+    return tuple(f"{describe_changed_state(path)}; Ralph rebuilt it from the journal" for path in changed)
 
 
 def _open_user_refs(run: RunDir, tree: _WorkTree, ledger: Ledger) -> UserRefs | None:

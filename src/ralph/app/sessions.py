@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -15,6 +15,7 @@ from ralph.app.run_options import RunOptions, build_agent_selection, build_recor
 from ralph.app.start import NewRun, WorkLocation, list_start_notices
 from ralph.app.trust import find_consent_to_resume, refuse_without_consent
 from ralph.app.workflows import WorkflowKind
+from ralph.core.entries import Record
 from ralph.core.errors import RalphError, StateError, UsageError
 from ralph.core.events import Stop
 from ralph.core.ids import SESSION_WORKFLOWS, is_run_id, parse_session_id
@@ -27,20 +28,21 @@ from ralph.documents.session import HOME, plan
 from ralph.documents.session.layout import FEEDBACK, ClassicLayout, Layout, is_classic
 from ralph.documents.session.metadata import State
 from ralph.documents.session.plan import complete_feedback, render_feedback_form
-from ralph.documents.session.repair import repair
+from ralph.documents.session.repair import UPDATE, Repaired, repair
 from ralph.documents.session.values import parse_timestamp, render_timestamp
 from ralph.store import settings
+from ralph.store.documents import describe_changed_state, find_changed_state
 from ralph.store.files import read_limited, stat_signature, to_bytes, to_text, write_atomic
 from ralph.store.journal import read_records
 from ralph.store.runs import Project, RunDir
 from ralph.store.settings import load_config
 from ralph.verify.criterion import compile_criterion, compile_named_commands
 from ralph.verify.verifier import hash_inputs
-from ralph.workflows.merge_rules import queue_path, read_queue
-from ralph.workflows.session.iterations import find_new_feedback
-from ralph.workflows.session.planning import UPDATE, find_next_step
-from ralph.workflows.session.rules import Session
-from ralph.workflows.session.state import Roles, SessionState, read_flow
+from ralph.workflows.merge_rules import Queue, queue_path, render_queue
+from ralph.workflows.session.iterations import find_new_feedback, list_misplaced_feedback
+from ralph.workflows.session.planning import find_next_step
+from ralph.workflows.session.rules import Session, rebuild_flow
+from ralph.workflows.session.state import Roles, SessionState, render_flow
 from ralph.workspace.turn_files import COPY_LIMIT
 
 ROLES = ("planner", "questioner", "executor", "reviewer", "librarian", "classic", "forms", "classic-forms")
@@ -113,25 +115,69 @@ def repair_documents(
     layout = rules.layout
     if not any(path.startswith(f"{layout.root}/") for path in texts):
         return ()
-    journal = root / ".ralph" / "runs" / record.id / "journal.jsonl"
-    written = {path for one in read_records(journal) for path in one.documents} if journal.exists() else set()
-    repaired = repair(
-        layout, texts, render_timestamp(now), written, record.task, removes_stray_lines=removes_stray_lines
-    )
+    records = _read_journal(root, record)
+    repaired = _plan_repair(root, record, texts, records, now, removes_stray_lines=removes_stray_lines)
     for path, text in repaired.documents.items():
         _keep_beside(root / path, text, now)
         write_atomic(root / path, to_bytes(text))
-    if layout.is_classic:
-        return repaired.done
     done = list(repaired.done)
-    for path, read in ((rules.flow_path, read_flow), (queue_path(record.id), read_queue)):
-        try:
-            read(texts.get(path, "{}"), path)
-        except RalphError:
-            _keep_beside(root / path, "", now)
-            (root / path).unlink()
-            done.append(f"{path}: not readable; rebuilt from the markers")
+    hashes = {path: one for line in records for path, one in (*line.documents.items(), *line.seen.items())}
+    rebuilt = rebuild_session_state(record, records)
+    for path in find_changed_state(root, hashes):
+        _keep_beside(root / path, rebuilt[path], now)
+        write_atomic(root / path, to_bytes(rebuilt[path]))
+        done.append(f"{path}: {describe_changed_state(path)}; rebuilt from the journal")
+    if records:
+        done += _move_misplaced_feedback(root, record)
     return tuple(done)
+
+
+def _move_misplaced_feedback(root: Path, record: RunRecord) -> Iterator[str]:
+    """Move feedback for iterations that are over to where Ralph reads it, with what is attached."""
+    rules = build_session_workflow(record, root)
+    state = rules.load(read_session_texts(root, record))
+    for source, target in list_misplaced_feedback(rules, state).items():
+        place = (root / target).parent
+        if place.exists():
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        (root / source).parent.rename(place)
+        yield f"{source}: that iteration is over, so your feedback was moved to {target}"
+
+
+def _read_journal(root: Path, record: RunRecord) -> list[Record]:
+    journal = root / ".ralph" / "runs" / record.id / "journal.jsonl"
+    return read_records(journal) if journal.exists() else []
+
+
+def _plan_repair(
+    root: Path,
+    record: RunRecord,
+    texts: Mapping[str, str],
+    records: Iterable[Record],
+    now: float,
+    *,
+    removes_stray_lines: bool = False,
+) -> Repaired:
+    """How the documents of a session have to be, by what its run knows."""
+    # The id is a local time. If the run began at another time than that, in any zone, others began the session.
+    at = parse_timestamp(record.id)
+    is_own = at is not None and abs(at.timestamp() - record.created_at) < 26 * 3600
+    return repair(
+        find_layout(record, root),
+        texts,
+        render_timestamp(now),
+        {path for one in records for path in one.documents},
+        record.task,
+        created_at=render_timestamp(record.created_at) if is_own else "",
+        removes_stray_lines=removes_stray_lines,
+    )
+
+
+def rebuild_session_state(record: RunRecord, records: Iterable[Record]) -> dict[str, str]:
+    """The engine's own state of a session as far as the journal contains it. The markers say the rest."""
+    flow = rebuild_flow(one.entry for one in records)
+    return {f".ralph/runs/{record.id}/flow.json": render_flow(flow), queue_path(record.id): render_queue(Queue())}
 
 
 def _keep_beside(place: Path, text: str, now: float) -> None:
@@ -148,9 +194,16 @@ SESSION = WorkflowKind(
     list_watched_patterns,
     sees_deletions=True,
     repair=repair_documents,
+    rebuild_state=rebuild_session_state,
     required_roles=("planner", "questioner", "executor", "reviewer"),
 )
-CLASSIC = WorkflowKind(build_session_workflow, list_watched_patterns, sees_deletions=True, repair=repair_documents)
+CLASSIC = WorkflowKind(
+    build_session_workflow,
+    list_watched_patterns,
+    sees_deletions=True,
+    repair=repair_documents,
+    rebuild_state=rebuild_session_state,
+)
 
 
 @dataclass(frozen=True)
@@ -234,14 +287,20 @@ class UserSession:
         """Whether the user gave feedback that no planner has received yet."""
         if self.is_classic:
             return find_next_step(self.state()).startswith(UPDATE)
-        return bool(find_new_feedback(build_session_workflow(self.record, self.project.root), self.state()))
+        rules, state = build_session_workflow(self.record, self.project.root), self.state()
+        return bool(find_new_feedback(rules, state) or list_misplaced_feedback(rules, state))
 
     def read_repaired_texts(self) -> dict[str, str]:
         """The documents of a session; those of others are read as a repair would put them right."""
         texts = self.texts()
-        if self.run is None and not self.is_classic:
-            layout = build_session_workflow(self.record, self.project.root).layout
+        if self.alive or self.is_classic:
+            return texts
+        layout = build_session_workflow(self.record, self.project.root).layout
+        if self.run is None:
             texts |= repair(layout, texts, render_timestamp(time.time())).documents
+        elif records := _read_journal(self.project.root, self.record) if layout.metadata not in texts else []:
+            # The next engine repairs them. Until then they are shown as they will be.
+            texts |= _plan_repair(self.project.root, self.record, texts, records, time.time()).documents
         return texts
 
 

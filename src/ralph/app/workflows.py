@@ -1,10 +1,11 @@
 """What the engine needs to know of each workflow. Its rules are imported only when a run of it starts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ralph.core.entries import Record
 from ralph.core.errors import StateError
 from ralph.core.limits import Limits
 from ralph.documents.hats.definition import COORDINATOR, HatsSettings
@@ -28,6 +29,9 @@ class WorkflowKind:
     """Whether its rules get an event when a document is deleted."""
     repair: Callable[[Path, RunRecord, float], tuple[str, ...]] = lambda root, record, now: ()
     """Repairs the documents before they are read. Returns what was done."""
+    rebuild_state: Callable[[RunRecord, Iterable[Record]], Mapping[str, str]] = lambda record, records: {}
+    """The documents with the engine's own state as far as the journal contains it, if something else changed them. Empty
+    if the run cannot continue without them."""
     observers: Callable[[Path, str], tuple[Observer, ...]] = lambda root, run: ()
     """Observers of every run, for example the memory of loops."""
     required_roles: tuple[str, ...] = ()

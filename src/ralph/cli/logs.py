@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ralph.app.run_log import POLL_SECONDS, AgentLog, follow_lines
+from ralph.app.run_log import POLL_SECONDS, AgentLog, RoutedEvents, follow_lines
 from ralph.app.runs import find_latest_run
 from ralph.cli.console import clock_time, json_option, note_old_name, one_line, open_project, run_argument
 from ralph.cli.render.journal import Renderer, agent_event_line, renderer_for
@@ -18,6 +18,7 @@ from ralph.core.entries import ENTRY_TYPES, Record
 from ralph.core.errors import StateError, UsageError
 from ralph.core.events import RunEnded
 from ralph.core.ids import SESSION_WORKFLOWS
+from ralph.core.text import count
 from ralph.core.turns import EventKind
 from ralph.documents.agent.events import EventLine, dump_json, parse_events, topic_matches
 from ralph.documents.hats.definition import show_role
@@ -182,30 +183,36 @@ def _matching(events: Iterator[list[EventLine]], pattern: str, last: int | None)
 
 def _events(project: Project, run: RunDir, *, follow: bool) -> Iterator[list[EventLine]]:
     """The events so far. With `follow`, also later ones, until the run ends."""
+    routed = RoutedEvents(project, run)
     read: dict[Path, int] = {}
     while True:
         ending = not follow or not run.alive
         batch: list[EventLine] = []
-        for path in _event_files(project, run):
-            with path.open("rb") as file:
-                file.seek(read.get(path, 0))
-                events, broken, size = parse_events(file.read())
-            read[path] = read.get(path, 0) + size
-            batch += events
-            for _, why, line in broken:
-                click.echo(f"{path} has a line that is not an event ({why}): {line[:120]}", err=True)
+        if run.record().workflow == "hats":
+            batch, unknown = routed.read()
+            if unknown:
+                what = (
+                    f"{count(unknown, 'line')} of {routed.path} left out: not in the journal, so not written by Ralph"
+                )
+                click.echo(what, err=True)
+        else:
+            for path in sorted((run.path / "turns").glob("*/outbox/events.jsonl")):
+                batch += _read_outbox(path, read)
         yield batch
         if ending:
             return
         time.sleep(POLL_SECONDS)
 
 
-def _event_files(project: Project, run: RunDir) -> list[Path]:
-    """The events of the whole run if its workflow routes them, else those that each turn left."""
-    if run.record().workflow == "hats":
-        routed = project.root / ".ralph" / f"events-{run.id}.jsonl"
-        return [routed] if routed.is_file() else []
-    return sorted((run.path / "turns").glob("*/outbox/events.jsonl"))
+def _read_outbox(path: Path, read: dict[Path, int]) -> list[EventLine]:
+    """The new events that a turn left."""
+    with path.open("rb") as file:
+        file.seek(read.get(path, 0))
+        events, broken, size = parse_events(file.read())
+    read[path] = read.get(path, 0) + size
+    for _, why, line in broken:
+        click.echo(f"{path} has a line that is not an event ({why}): {line[:120]}", err=True)
+    return events
 
 
 def _event_line(event: EventLine) -> str:

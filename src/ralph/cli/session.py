@@ -276,16 +276,15 @@ def _refuse_without_editor(id: str) -> None:
 
 
 @session.command("update")
-@click.argument("session", shell_complete=complete_runs)
-@click.argument("requirement")
+@click.argument("words", nargs=-1, metavar="[SESSION] REQUIREMENT")
 @json_option
-def update(session: str, requirement: str, as_json: bool) -> int:
-    """Add a requirement to SESSION. Then `ralph session resume` plans again."""
+def update(words: tuple[str, ...], as_json: bool) -> int:
+    """Add a requirement to SESSION. Then `ralph session resume` plans again. Default: the latest open session."""
     refuse_inside_a_turn(*_NO_FEEDBACK)
-    found = find_session(open_project(), session)
+    found, requirement = choose_feedback_session(open_project(), words)
     wanted = " ".join(requirement.split())
     if not wanted:
-        raise UsageError("the requirement is empty", todo='say what you want: ralph session update ID "..."')
+        raise UsageError("the requirement is empty", todo=f'say what you want: ralph session update {found.id} "..."')
     batch = find_next_batch(found)
     batch.give(batch.requirement(wanted))
     return _show_batch(batch, as_json=as_json)

@@ -233,3 +233,5 @@ class Record:
     """The hash of every document that this entry wrote, by path."""
     seen: Mapping[str, str] = field(default_factory=dict)
     """The hash of every document that the user or an agent changed and that Ralph left as it is."""
+    lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The hashes of the lines that this entry added to logs for the user, by path."""

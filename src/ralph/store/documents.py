@@ -27,7 +27,7 @@ from ralph.store.files import (
     write_all,
     write_atomic,
 )
-from ralph.store.journal import Journal
+from ralph.store.journal import Journal, read_raw
 
 _ABSENT, _UNREADABLE = "", "unreadable"
 
@@ -78,7 +78,8 @@ class Documents:
         contents = {path: to_bytes(text) for path, text in changes.items()}
         after = {path: digest(data) for path, data in contents.items()}
         before = {path: self._hash_on_disk(path) for path in changes}
-        line, record = self.journal.encode(at, entry, after, self._find_untouched_edit(entry, changes))
+        seen = self._find_untouched_edit(entry, changes)
+        line, record = self.journal.encode(at, entry, after, seen, hash_lines(side_files))
         commit = {
             "schema": 1,
             "seq": record.seq,
@@ -119,6 +120,15 @@ class Documents:
                 text = ""
             if text is not None or self.sees_deletions:
                 yield path, text or ""
+
+    def replace_state(self, at: float, path: str, text: str) -> None:
+        """Write what the engine's own state is instead. What was there moves to the directory `edited` of the run.
+
+        The hash is journaled as seen, because no event led to this content.
+        """
+        self._write(path, to_bytes(text))
+        self.journal.append(at, DocumentEdited(path, ""), seen={path: digest(to_bytes(text))})
+        self.hashes[path] = digest(to_bytes(text))
 
     def _find_new(self) -> list[str]:
         """The files that match `watched` and are not documents yet."""
@@ -219,9 +229,10 @@ class Documents:
             self._refuse_forged(is_ours=self.journal.chain.accepts(line))
             self.journal.append_line(line.encode())
         self._refuse_forged(is_ours=self.journal.last == (commit["lines"] or [""])[-1])
-        hashes = json.loads(self.journal.last).get("documents", {})
+        signed = json.loads(self.journal.last)
         contents = {path: to_bytes(change["content"]) for path, change in commit["documents"].items()}
-        self._refuse_forged(is_ours=hashes == {path: digest(data) for path, data in contents.items()})
+        hashes = {path: digest(data) for path, data in contents.items()}
+        self._refuse_forged(is_ours=signed.get("documents", {}) == hashes)
         for path, data in contents.items():
             if self._hash_on_disk(path) in (commit["documents"][path]["before"], _ABSENT):
                 self._write(path, data)
@@ -265,6 +276,52 @@ class Documents:
         if real != self._real_root and not real.startswith(self._real_root + os.sep):
             raise StateError("a symbolic link leads out of the project", where=str(target), todo="remove it")
         return target
+
+
+def find_changed_state(root: Path, hashes: Mapping[str, str]) -> list[str]:
+    """The documents with the engine's own state that something else changed or deleted.
+
+    Only the engine may ever write these: the JSON files in the run directory. The user may edit all other documents.
+    """
+    changed = []
+    for path, expected in hashes.items():
+        if not (path.startswith(".ralph/runs/") and path.endswith(".json")):
+            continue
+        try:
+            found = digest(read_limited(root / path))
+        except (OSError, StateError):
+            found = _ABSENT
+        if found != expected:
+            changed.append(path)
+    return changed
+
+
+def find_state_doubt(run_dir: Path) -> str:
+    """Which document with the engine's own state something else changed; empty if none.
+
+    A commit that a crash interrupted may have written some of them. It is finished when the run continues.
+    """
+    hashes: dict[str, str] = {}
+    if (run_dir / "commit.json").exists():
+        return ""
+    for _, line in read_raw(run_dir / "journal.jsonl"):
+        for part in (line.get("documents"), line.get("seen")):
+            hashes.update(part if isinstance(part, dict) else {})
+    changed = find_changed_state(run_dir.parents[2], hashes)
+    return describe_changed_state(changed[0]) if changed else ""
+
+
+def describe_changed_state(path: str) -> str:
+    """Why a run is in doubt whose own state is not as the journal says."""
+    return f"something other than Ralph changed or deleted its {path.rpartition('/')[2]}"
+
+
+def hash_lines(side_files: SideFiles) -> dict[str, tuple[str, ...]]:
+    """The hash of each line that goes into a log for the user, by path."""
+    return {
+        path: tuple(digest(to_bytes(line)) for line in text.splitlines(keepends=True))
+        for path, text in side_files.lines.items()
+    }
 
 
 def _count_written(descriptor: int, data: bytes) -> int:

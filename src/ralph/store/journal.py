@@ -158,7 +158,12 @@ class Journal:
         return record
 
     def encode(
-        self, at: float, entry: Entry, documents: Mapping[str, str], seen: Mapping[str, str] | None = None
+        self,
+        at: float,
+        entry: Entry,
+        documents: Mapping[str, str],
+        seen: Mapping[str, str] | None = None,
+        lines: Mapping[str, tuple[str, ...]] | None = None,
     ) -> tuple[bytes, Record]:
         """The next line, without writing it."""
         body: dict[str, Any] = {
@@ -171,8 +176,12 @@ class Journal:
             body["documents"] = documents
         if seen:
             body["seen"] = seen
+        if lines:
+            body["lines"] = {path: list(hashes) for path, hashes in lines.items()}
         line = self.chain.sign(dump(body)).encode()
-        return line, Record(seq=self.seq + 1, at=at, entry=entry, documents=documents, seen=seen or {})
+        return line, Record(
+            seq=self.seq + 1, at=at, entry=entry, documents=documents, seen=seen or {}, lines=lines or {}
+        )
 
     def append_line(self, line: bytes, *, durable: bool = True) -> None:
         """Write a line made by `encode`."""
@@ -440,4 +449,5 @@ def read_line(text: str, where: str) -> Record:
         entry=from_plain(kind, body, where),
         documents=body.get("documents", {}),
         seen=body.get("seen", {}),
+        lines={path: tuple(hashes) for path, hashes in body.get("lines", {}).items()},
     )

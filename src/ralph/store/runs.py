@@ -19,6 +19,7 @@ from ralph.documents import run_record
 from ralph.documents.run_record import RunRecord
 from ralph.documents.session import HOME as SESSIONS
 from ralph.store import locks
+from ralph.store.documents import find_state_doubt
 from ralph.store.files import read_limited, storage_errors, to_bytes, to_text, write_atomic
 from ralph.store.journal import (
     advise_to_adopt,
@@ -179,7 +180,12 @@ class RunDir:
 
     def find_doubt(self) -> str:
         """Why this user's Ralph may not have written the whole run; empty if it has. Reads the whole journal."""
-        return self.find_record_doubt() or find_doubt(self.path / "journal.jsonl")
+        return self.find_record_doubt() or find_doubt(self.path / "journal.jsonl") or self._find_state_doubt()
+
+    def _find_state_doubt(self) -> str:
+        """Why the state of the engine counts as changed; empty if it does not. A live engine writes it all the time."""
+        is_journaled = not self.alive and (self.path / "journal.jsonl").exists()
+        return find_state_doubt(self.path) if is_journaled else ""
 
     def refuse_untrusted(self) -> None:
         """Refuse a run that someone else may have written. Opening its journal verifies the rest of it."""
@@ -193,16 +199,19 @@ class RunDir:
         """Make a run that someone else may have written the user's own.
 
         If Ralph wrote the beginning of the journal, the other lines are moved aside and the run continues from there.
-        Otherwise everything but its settings, signals and questions is moved aside, and it starts over. Returns whether
-        it continues, and the directory with the rest.
+        Otherwise everything but its settings, signals and questions is moved aside, and it starts over. So does a run
+        whose state was changed, because the journal does not contain it; that of a session can be rebuilt. Returns
+        whether it continues, and the directory with the rest.
         """
-        aside = self.path / f"claimed-{at:%Y%m%d-%H%M%S}"
+        aside, journal = self.path / f"claimed-{at:%Y%m%d-%H%M%S}", self.path / "journal.jsonl"
         with storage_errors(aside):
             aside.mkdir(exist_ok=True)
-            if not self.find_record_doubt() and cut_claimed(self.path / "journal.jsonl", aside / "journal.jsonl"):
-                forget_head(self.path / "journal.jsonl")
+            goes_on = not self.find_record_doubt() and cut_claimed(journal, aside / "journal.jsonl")
+            forget_head(journal)
+            if goes_on and (self.record().workflow in SESSION_WORKFLOWS or not find_state_doubt(self.path)):
                 return True, aside
-            forget_head(self.path / "journal.jsonl")
+            if goes_on:
+                os.rename(aside / "journal.jsonl", aside / "journal-end.jsonl")
             for entry in list(self.path.iterdir()):
                 if entry.name not in _STAYS_WHEN_ADOPTED and not entry.name.startswith("claimed-"):
                     os.rename(entry, aside / entry.name)

@@ -18,7 +18,7 @@ from ralph.documents.session.progress import Marker
 from ralph.documents.session.reports import parse_report
 from ralph.documents.session.values import parse_timestamp
 from ralph.workflows.session.execution import has_open_work
-from ralph.workflows.session.iterations import count_tasks, find_new_feedback, reviews
+from ralph.workflows.session.iterations import count_tasks, find_new_feedback, list_misplaced_feedback, reviews
 from ralph.workflows.session.state import SessionSettings, SessionState, Step
 from ralph.workflows.session.work_keys import SessionKey, SessionWork
 
@@ -187,7 +187,8 @@ def next_action(settings: SessionSettings, state: SessionState, *, alive: bool =
     say = f"`ralph session feedback {run}`"
     if settings.layout.is_classic:
         say = f'`ralph session update {run} "..."`'
-    if state.state in (State.COMPLETE, State.KNOWLEDGE_APPROVAL) and find_new_feedback(settings, state):
+    is_over = state.state in (State.COMPLETE, State.KNOWLEDGE_APPROVAL)
+    if is_over and (find_new_feedback(settings, state) or list_misplaced_feedback(settings, state)):
         return f"`ralph session resume {run}` plans again with your feedback"
     if aborted and settings.layout.is_classic:
         return f"the session was aborted; to continue, say how with {say}, then `ralph session resume {run}`"

@@ -100,6 +100,8 @@ def _nest_value(path: str, value: str) -> dict[str, Any]:
 
 
 PLANNING = ("plan-init", "plan-brainstorm", "plan-research", "plan-breakdown")
+UPDATE = "plan-update-"
+"""A classic session has a planning step for every update of the user: this and its number."""
 REPLANNING = ("plan-rebrainstorm", "plan-reresearch", "plan-update", "plan-rebreakdown")
 _BEGUN = (State.INITIALIZING, State.PLANNING, State.REPLANNING)
 _ITERATION = re.compile(r"\(iteration (\d{1,6})\b")
@@ -124,18 +126,24 @@ def repair(
     written: Iterable[str] = (),
     request: str = "",
     *,
+    created_at: str = "",
     removes_stray_lines: bool = False,
 ) -> Repaired:
     """Repair the files of a session by what its other files say; nothing is done if nothing is wrong.
 
     `written` are the paths that the engine wrote: a task of which nothing else is left was deleted by the user.
-    `request` is what the user asked for, if that is known; else the goal of the plan stands for it.
+    `request` is what the user asked for, if that is known; else the goal of the plan stands for it. `created_at` is when
+    the session began; else its id says it, in the local time of this machine.
     """
     files = {path: text for path, text in files.items() if text.strip()}
     if isinstance(layout, ClassicLayout):
         repaired = _repair_classic(layout, files, removes_stray_lines=removes_stray_lines)
     else:
-        repaired = _repair_standard(layout, files, at, written, request, removes_stray_lines=removes_stray_lines)
+        begun = parse_timestamp(layout.session_id)
+        created_at = created_at or (render_timestamp(begun) if begun else at)
+        repaired = _repair_standard(
+            layout, files, at, written, request, created_at=created_at, removes_stray_lines=removes_stray_lines
+        )
     changed = {path: text for path, text in repaired.documents.items() if text != files.get(path)}
     return replace(repaired, documents=changed)
 
@@ -161,6 +169,7 @@ def _repair_standard(
     written: Iterable[str],
     request: str,
     *,
+    created_at: str,
     removes_stray_lines: bool,
 ) -> Repaired:
     files, stray = _make_metadata_readable(layout, files)
@@ -175,7 +184,7 @@ def _repair_standard(
     progress, cancelled = _confirm_cancelled_tasks(layout, files, progress, iteration, split)
     done = [*stray, *done, *deleted, *cancelled]
     rebuilt = _rebuild_metadata(layout, files, iteration, progress, at)
-    rebuilt = replace(rebuilt, request=request or rebuilt.request)
+    rebuilt = replace(rebuilt, request=request or rebuilt.request, created_at=created_at)
     known, text = _repair_metadata(layout, files, read, rebuilt)
     if text != files.get(layout.metadata):
         done.append(f"metadata.yaml: rebuilt from the files, in iteration {known.iteration} and state {known.state}")
@@ -379,7 +388,9 @@ def _repair_classic_steps(layout: ClassicLayout, files: Mapping[str, str]) -> tu
         steps = [id for id in task_list.parse_task_list(files.get(layout.task_list, "")) if is_planning(id)]
         if not steps and not work:
             steps = list(PLANNING)
-        return render_new_classic_progress(over, steps), [*done, "written anew"]
+        # The plan is copied when the planner has followed an update.
+        updates = [f"{UPDATE}{number}" for number in layout.updates_in(files) if layout.plan_copy(number) in files]
+        return render_new_classic_progress([*over, *updates], [*steps, *updates]), [*done, "written anew"]
     if not listed.items and not work:
         listed = listed.with_items([(id, Marker.DONE if id == PLANNING[0] else Marker.TODO, "") for id in PLANNING])
         done.append("the planning steps were added")
@@ -433,7 +444,6 @@ def _rebuild_metadata(
     layout: Layout, files: Mapping[str, str], iteration: int, progress: Progress, at: str
 ) -> Metadata:
     """What the other files say about a session."""
-    begun = parse_timestamp(layout.session_id)
     found = files.get(layout.review(iteration), "")
     state = infer_state(progress, reviewed=bool(found.strip()))
     status = Status.IN_PROGRESS
@@ -443,14 +453,14 @@ def _rebuild_metadata(
         status = Status.COMPLETED if good else Status.AWAITING_FEEDBACK
     taken = {
         stamp: hash_feedback(files[layout.feedback(number, stamp)])
-        for number in range(2, iteration)
+        for number in range(2, iteration + 1)
         for stamp in layout.batches_in(files, number)
     }
     split = {id: _children(id, progress) for id, item in progress.items.items() if item.marker is Marker.CANCELLED}
     work = Counter(item.marker for item in progress.items.values() if not item.is_planning)
     known = Metadata(
         session_id=layout.session_id,
-        created_at=render_timestamp(begun) if begun else at,
+        created_at=at,
         updated_at=at,
         status=status,
         iteration=iteration,

@@ -16,7 +16,7 @@ from ralph.documents.session.markdown import Page
 from ralph.documents.session.metadata import IterationMetadata, State, Status, describe_iteration
 from ralph.documents.session.plan import hash_feedback
 from ralph.documents.session.progress import FINAL_MARKERS, Marker, count_markers
-from ralph.documents.session.repair import PLANNING, REPLANNING
+from ralph.documents.session.repair import PLANNING, REPLANNING, UPDATE
 from ralph.documents.session.reports import (
     Assessment,
     ClassicReview,
@@ -28,7 +28,7 @@ from ralph.documents.session.tasks import make_natural_key
 from ralph.documents.session.values import read_front_values, with_front_matter
 from ralph.documents.session.values import render_timestamp as stamp
 from ralph.workflows.session.execution import add_update, withdraw_attempt
-from ralph.workflows.session.planning import UPDATE, accept_breakdown, add_listed_tasks, find_next_step
+from ralph.workflows.session.planning import accept_breakdown, add_listed_tasks, find_next_step
 from ralph.workflows.session.state import SessionSettings, SessionState, Step
 from ralph.workflows.session.work_keys import SessionKey, SessionWork
 
@@ -37,6 +37,8 @@ MAX_REVIEWS = 3
 _SHOWN_GAPS, _GAP_CHARS = 3, 160
 """How much the reason of a stop says about the gaps of a review."""
 PAUSED, ABORTED = "Paused by signal", "Aborted by signal"
+_OVER = (State.SESSION_REVIEW, State.KNOWLEDGE_EXTRACTION, State.KNOWLEDGE_APPROVAL, State.COMPLETE)
+"""States in which the tasks of the iteration are done."""
 _PLANS = (State.INITIALIZING, State.PLANNING, State.REPLANNING)
 """States in which the tasks of the iteration are not known yet. Its row stays as it began."""
 
@@ -329,9 +331,31 @@ def mark_aborted(settings: SessionSettings, state: SessionState, now: float) -> 
 
 
 def with_late_feedback(settings: SessionSettings, state: SessionState) -> SessionState:
-    """Feedback about the iteration in progress begins no other: the roles find it in their inboxes from now on."""
+    """Feedback about the iteration under way begins no other: the roles find it in their inboxes from now on.
+
+    When its tasks are done, no role would act on it any more: it waits for the next iteration.
+    """
+    if state.state in _OVER:
+        return state
     late = find_new_feedback(settings, state, state.metadata.iteration)
     return state.with_metadata(processed={**state.metadata.processed, **late}) if late else state
+
+
+def list_misplaced_feedback(settings: SessionSettings, state: SessionState) -> dict[str, str]:
+    """The new batches in the directories of iterations that are over, by path of their text, and where they belong.
+
+    Ralph reads feedback only in the directory of the iteration that it is for.
+    """
+    if settings.layout.is_classic:
+        return {}
+    layout, number = settings.layout, state.metadata.iteration
+    target = number + 1 if state.state in _OVER else number
+    found = [(old, batch) for old in range(1, target) for batch in layout.batches_in(state.texts, old)]
+    return {
+        layout.feedback(old, batch): layout.feedback(target, batch)
+        for old, batch in found
+        if batch not in state.metadata.processed and layout.feedback(target, batch) not in state.texts
+    }
 
 
 def find_new_feedback(settings: SessionSettings, state: SessionState, number: int = 0) -> dict[str, str]:
@@ -390,6 +414,8 @@ def _end_iteration(settings: SessionSettings, state: SessionState, status: Statu
 
 def _record_end(state: SessionState, status: Status, now: float) -> SessionState:
     own = replace(state.iteration, completed_at=stamp(now))
+    if status is Status.COMPLETED:
+        state = state.with_flow(completed=own.iteration)
     return replace(state, iteration=own).with_metadata(status=status)
 
 

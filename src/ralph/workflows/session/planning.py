@@ -24,7 +24,7 @@ from ralph.documents.session.plan import (
     render_instructions,
 )
 from ralph.documents.session.progress import FINAL_MARKERS, Marker
-from ralph.documents.session.repair import PLANNING, REPLANNING
+from ralph.documents.session.repair import PLANNING, REPLANNING, UPDATE
 from ralph.documents.session.tasks import make_natural_key
 from ralph.documents.session.values import render_timestamp as stamp
 from ralph.workflows.session.execution import add_update, reopen_failed_tasks, reopen_task
@@ -32,8 +32,6 @@ from ralph.workflows.session.state import SessionSettings, SessionState, Step, w
 from ralph.workflows.session.task_graph import TaskGraph
 from ralph.workflows.session.work_keys import SessionKey
 
-UPDATE = "plan-update-"
-"""The prefix of the steps that apply an update of the user to the plan, in the classic layout."""
 FEEDBACK_DRIVEN = "feedback-driven"
 RESCOPED = "the user asked for something else"
 _OPEN = (Marker.FAILED, Marker.TODO)

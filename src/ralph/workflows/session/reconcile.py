@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from ralph.core.errors import RalphError
 from ralph.documents.session import progress
-from ralph.documents.session.metadata import State
+from ralph.documents.session.metadata import State, Status
 from ralph.documents.session.progress import FINAL_MARKERS, Marker
 from ralph.documents.session.reports import ReviewVerdict
 from ralph.documents.session.tasks import Task
-from ralph.workflows.merge_rules import Queue
+from ralph.workflows.merge_rules import Queue, queue_path
 from ralph.workflows.session.execution import reopen_task, withdraw_attempt
 from ralph.workflows.session.planning import read_guardrails
 from ralph.workflows.session.state import Flow, SessionSettings, SessionState, Step, TaskFlow
@@ -25,7 +25,8 @@ def accept_edit(settings: SessionSettings, state: SessionState, path: str, conte
     """A document was changed beside a run that is in progress."""
     if state.texts.get(path) == content:
         return state
-    if settings.layout.is_engines(path, state.metadata.iteration):
+    is_own = path in (settings.flow_path, queue_path(settings.id))
+    if is_own or settings.layout.is_engines(path, state.metadata.iteration):
         return _accept_definition(settings, state, path, content) or _restore(state, path, content)
     state = replace(state, texts={**state.texts, path: content})
     if path != settings.layout.instructions_in(state.texts):
@@ -115,6 +116,18 @@ def revert_unfinished_tasks(settings: SessionSettings, state: SessionState, know
         else:
             state = _revert_task(settings, state, name, flow)
     return state.with_flow(finished=tuple(finished))
+
+
+def revert_unreviewed_end(state: SessionState) -> SessionState:
+    """The state in which the whole is still to be reviewed if only `metadata.yaml` says that the session is complete."""
+    data, known = state.metadata, state.flow.completed
+    is_over = data.state in (State.KNOWLEDGE_EXTRACTION, State.KNOWLEDGE_APPROVAL, State.COMPLETE)
+    if not is_over or data.status != Status.COMPLETED or known is None or known == data.iteration:
+        return state
+    state = state.with_metadata(status=Status.IN_PROGRESS).with_state(State.SESSION_REVIEW)
+    return state.with_notice(
+        "metadata.yaml says that the session is complete, but no reviewer accepted it: it is reviewed"
+    )
 
 
 def _is_accepted_by_report(state: SessionState, name: str) -> bool:

@@ -5,10 +5,11 @@ A task only changes its marker in a legal way. `planning`, `execution` and `iter
 edits.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ralph.core.checks import Check, Verdict
+from ralph.core.entries import Entry
 from ralph.core.errors import StateError
 from ralph.core.events import (
     ChecksEnded,
@@ -22,6 +23,8 @@ from ralph.core.events import (
     RunEnded,
     SignalAccepted,
     Stop,
+    TaskChanged,
+    TaskState,
     Transition,
     TurnEnded,
     TurnStarted,
@@ -93,7 +96,8 @@ class Session(SessionSettings):
             guardrails=planning.read_guardrails(self, documents),
             flow=flow,
         )
-        return self._request_startable_tasks(self._reconcile(with_listed_tasks(state), flow))
+        state = reconcile.revert_unreviewed_end(self._reconcile(with_listed_tasks(state), flow))
+        return self._request_startable_tasks(state)
 
     def _load_from_files(self, documents: Mapping[str, str]) -> SessionState:
         """The session that its files describe, even if other tools wrote them. Missing files are added."""
@@ -313,9 +317,7 @@ class Session(SessionSettings):
 
     def _accept_checks(self, state: SessionState, key: SessionKey | None, verdict: Verdict, now: float) -> SessionState:
         if key == SESSION_BASELINE:
-            passed = tuple(result.title for result in verdict.results if result.passed)
-            failed = {result.title: " ".join(result.reason.split())[:MAX_REASON] for result in verdict.failed}
-            return state.with_flow(baseline=True, passed_before=passed, failed_before=failed)
+            return replace(state, flow=_with_baseline(state.flow, verdict))
         if key and key.kind is SessionWork.SESSION_CHECK:
             return state.with_flow(
                 check_results=execution.describe_verdict(verdict) or "all pass", passed=verdict.passed
@@ -469,7 +471,7 @@ class Session(SessionSettings):
             tasks={},
             texts=dict(documents),
             guardrails=planning.read_guardrails(self, documents),
-            flow=Flow(finished=()),
+            flow=Flow(finished=(), completed=0),
         )
 
     def _render_changed_documents(self, before: SessionState, after: SessionState) -> dict[str, str]:
@@ -497,6 +499,30 @@ class Session(SessionSettings):
         status = Status.BLOCKED if blocked else state.metadata.status
         data = {"version": state.metadata.version + 1, "updated_at": stamp(now), "status": status}
         return state.with_metadata(paused=state.flow.is_pause, **data, **iterations.count_tasks(state))
+
+
+def rebuild_flow(entries: Iterable[Entry]) -> Flow:
+    """What the journal says about the flow: the finished tasks, the baseline, and how often the run ended."""
+    finished: list[str] = []
+    flow = Flow()
+    for entry in entries:
+        match entry:
+            case TaskChanged(task=task, state=task_state):
+                finished = [name for name in finished if name != task]
+                finished += [task] if task_state is TaskState.DONE else []
+            case ChecksEnded(key=key, verdict=verdict) if SessionKey.parse(key) == SESSION_BASELINE:
+                flow = _with_baseline(flow, verdict)
+            case RunEnded():
+                flow = replace(flow, ends=flow.ends + 1)
+            case _:
+                pass
+    return replace(flow, finished=tuple(finished), completed=0)
+
+
+def _with_baseline(flow: Flow, verdict: Verdict) -> Flow:
+    passed = tuple(result.title for result in verdict.results if result.passed)
+    failed = {result.title: " ".join(result.reason.split())[:MAX_REASON] for result in verdict.failed}
+    return replace(flow, baseline=True, passed_before=passed, failed_before=failed)
 
 
 def _accept_turn_start(state: SessionState, key: SessionKey | None, now: float) -> SessionState:

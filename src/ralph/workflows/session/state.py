@@ -106,6 +106,8 @@ class Flow:
     """Whether the checks of the session run again after that review."""
     finished: tuple[str, ...] | None = None
     """The tasks that the engine itself finished. None if it does not know: others, or an older version, began the session."""
+    completed: int | None = None
+    """The last iteration that a reviewer of the whole accepted; 0 if none did. None if the engine does not know."""
     schema: int = 1
 
     @property

@@ -9,10 +9,10 @@ from ralph.core.prompt import Prompt
 from ralph.core.turns import INBOX, OUTBOX, TurnRequest
 from ralph.documents.session.layout import ClassicLayout
 from ralph.documents.session.progress import Marker
-from ralph.documents.session.repair import PLANNING
+from ralph.documents.session.repair import PLANNING, UPDATE
 from ralph.documents.session.reports import ReviewVerdict
 from ralph.workflows.session.iterations import make_session_key, review_number, reviews
-from ralph.workflows.session.planning import FEEDBACK_DRIVEN, UPDATE, build_default_instructions, find_cycle
+from ralph.workflows.session.planning import FEEDBACK_DRIVEN, build_default_instructions, find_cycle
 from ralph.workflows.session.prompts import build_session_prompt
 from ralph.workflows.session.state import SessionSettings, SessionState, Step, name_task_worktree
 from ralph.workflows.session.work_keys import SessionKey, SessionWork
