@@ -334,10 +334,13 @@ def tree(session: str | None) -> int:
 
 
 @session.command("repair")
-@click.argument("session", shell_complete=complete_runs)
+@click.argument("session", required=False, shell_complete=complete_runs)
 @json_option
-def repair(session: str, as_json: bool) -> int:
-    """Repair the documents of SESSION, and remove stray lines. Ralph keeps a copy of what it changes."""
+def repair(session: str | None, as_json: bool) -> int:
+    """Repair the documents of SESSION, and remove stray lines. Default: the latest open session.
+
+    Ralph keeps a copy of what it changes.
+    """
     refuse_inside_a_turn("an agent cannot repair sessions", "leave that to the user")
     found = find_session(open_project(), session)
     done = repair_session(found)
@@ -352,4 +355,7 @@ def _answer(session: str | None, answer: Signal, *, as_json: bool) -> int:
     found = find_session(project, session)
     ask_consent(find_consent_to_resume(project, found.record), yes=False)
     run = answer_approval(found, answer)
-    return 0 if found.alive else run_in_foreground(project, run, (), as_json=as_json, describe=_describer(project))
+    if found.alive:
+        lines = [f"Sent. Session {found.id} continues within a few seconds."]
+        return print_result(as_json, lines, command=f"session {answer.type.lower()}", session_id=found.id)
+    return run_in_foreground(project, run, (), as_json=as_json, describe=_describer(project))

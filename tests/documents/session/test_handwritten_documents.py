@@ -10,6 +10,7 @@ from ralph.documents.session.plan import (
     Plan,
     PlanQuestion,
     PlanQuestions,
+    complete_feedback,
     find_plan_problems,
     hash_feedback,
     parse_instructions,
@@ -339,3 +340,13 @@ def test_no_text_is_too_odd(text: str) -> None:
         parse_instructions(text)
     except StateError as error:
         assert error.what
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["- a is wrong\n  see line 3\n- [ ] b is missing\n", "* a is wrong\n  see line 3\n* **ISS-007**: b is missing\n"],
+)
+def test_list_of_feedback_becomes_an_issue_for_each_item(text: str) -> None:
+    stored = complete_feedback(text, 2, "20261117-010101", "2026-11-17T01:01:01Z")
+    issues = stored.partition("## Critical Issues\n")[2].partition("\n\n")[0].splitlines()
+    assert issues == ["- [ ] **ISS-001**: a is wrong", "    see line 3", "- [ ] **ISS-002**: b is missing"]

@@ -148,16 +148,14 @@ def hash_feedback(text: str) -> str:
 def complete_feedback(text: str, iteration: int, stamp: str, timestamp: str, artifacts: Sequence[str] = ()) -> str:
     """Feedback of any form as a batch: with front matter, a heading, and an index of its files.
 
-    A text without any heading becomes one critical issue.
+    A text without any heading becomes one critical issue, and a list one for each item.
     """
     page = Page(text.replace("\r\n", "\n"))
     front = {"iteration": iteration, "timestamp": timestamp, "previous_iteration": iteration - 1}
     missing = {key: value for key, value in front.items() if key not in read_front_values(page)}
     body = "\n".join(page.lines[page.body :]).strip()
     if not page.sections:
-        first, *rest = body.removeprefix("- ").split("\n")
-        lines = [f"- [ ] **ISS-001**: {first.strip()}", *(f"  {line}".rstrip() for line in rest)]
-        body = "\n".join(["## Critical Issues", *lines])
+        body = "\n".join(["## Critical Issues", *_list_issues(body)])
     if not any(section.level == 1 for section in page.sections):
         body = f"# Feedback Batch: {stamp}\n\n{body}"
     index = page.section("artifacts index")
@@ -171,6 +169,23 @@ def complete_feedback(text: str, iteration: int, stamp: str, timestamp: str, art
         found = at.section("artifacts index")
         whole = at.insert_lines(found.end, rows) if found else whole
     return with_front_matter(whole, "feedbacks.md", missing) if missing else whole
+
+
+def _list_issues(text: str) -> list[str]:
+    """A text without headings as critical issues. Lines that are no item of a list belong to the issue before them."""
+    lines: list[str] = []
+    number = 0
+    for line in text.split("\n"):
+        item = _ITEM.fullmatch(line)
+        if item or not lines:
+            number += 1
+            lines.append(f"- [ ] **ISS-{number:03d}**: {(item[1] if item else line).strip()}")
+        else:
+            lines.append(f"  {line}".rstrip())
+    return lines
+
+
+_ITEM = re.compile(r"[-*] (?:\[.\] )?(?:\*\*ISS-\d+\*\*: )?(.*)")
 
 
 def render_feedback_form(iteration: int, stamp: str, timestamp: str, artifacts: Iterable[str] = ()) -> str:
