@@ -39,6 +39,8 @@ WORDS = (
     Retired(r"\bso many\b", "unclear which number is meant", "name the number"),
     Retired(r"\bset-up\b", "spelling", "setup (noun), or set up (verb)"),
     Retired(r"\bplug-ins?\b", "spelling", "plugin"),
+    Retired(r"\bunder way\b", "two words for one thing", "in progress"),
+    Retired(r"\bno word from\b", "idiom", "say who reported nothing"),
     Retired(
         r"\bmaximum (minutes|seconds|hours) of\b", "unclear what is measured", "maximum duration of ..., in minutes"
     ),
@@ -53,6 +55,16 @@ NAMES = (
     Retired(r"^(MergeQueue|Red|red_in|newly_red|is_red|LOOK|papers|rested)$", "metaphor or unclear", "a plain noun"),
     Retired(r"^(\w+_)?tries$", "two words for an attempt", "attempts"),
     Retired(r"^(TurnOutcome|decide_outcome)$", "it is what follows a turn, not its outcome", "FollowUp"),
+    Retired(
+        r"^(news_text|draw_lesson|copy_lent_files|LeftQueue|by_defaults|shortest|too_few|doubt_of_line|FEWEST_\w+)$",
+        "metaphor or unclear",
+        "a plain verb phrase or noun",
+    ),
+    Retired(r"^(ways|option)_to_go_on$", "idiom", "to continue"),
+    Retired(
+        r"^(results|failure|findings|verification|lessons|tried|changes)_text$", "a noun for a function", "render_..."
+    ),
+    Retired(r"^(state|queue|current_loop)_json$", "a noun for a function", "render_..."),
     Retired(
         r"^(HatStep|refuse_claimed|unqueue_attempt|keep_snapshot|makes_tree|is_in|most_resolves|shares_tree)$",
         "misleading",

@@ -516,7 +516,7 @@ class TestCleanAndDoctor:
         assert "not merged" in done.out
         assert project.git("show", f"{branch}:done.txt") == "done\n"
 
-    def test_clean_does_not_touch_a_run_under_way(self, project: Project) -> None:
+    def test_clean_does_not_touch_a_run_in_progress(self, project: Project) -> None:
         engine = project.start(*project.working("while [ ! -e go ]; do sleep 0.02; done; touch done.txt"))
         while not project.journal("turn.started"):
             time.sleep(0.02)

@@ -98,7 +98,7 @@ def test_the_page_of_a_turn_is_shown_with_its_tokens(project: Project) -> None: 
     assert {"frame", "guardrails", "objective", "hat", "event-for-you", "ready-tasks", "memories"} <= counts.keys()
     assert counts["frame"] <= 3200 / 3, "the fixed part"
     assert sum(counts.values()) <= told["tokens"]
-    assert "(under way)" in told["prompt"] and "entry-point is in cli.py" in told["prompt"]
+    assert "(in progress)" in told["prompt"] and "entry-point is in cli.py" in told["prompt"]
     assert "frame" in project.ralph("prompt", "--parts").out
     assert (project.ralph("prompt", "--turn", "99").code, project.ralph("prompt").code) == (2, 0)
     assert "has no turn 0" in project.ralph("prompt", "--turn", "0").err

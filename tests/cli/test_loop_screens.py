@@ -189,7 +189,7 @@ def test_lesson_of_a_turn_that_a_limit_cut_says_so(project: Project) -> None:  #
     assert done.code == 3, done.said
     assert "a limit of the run ended the turn before the agent had finished" in done.out
     assert re.search(r"^  turn 1 was ended after \S+ s\n  the run reached a limit\n", done.out, re.M), done.out
-    assert "Last attempt:\nno word from the agent\n" in done.out
+    assert "Last attempt:\nthe agent reported nothing\n" in done.out
     again = project.ralph("resume", "--timeout", "60", "--agent-command", project.agent("touch done.txt"), "--yes")
     assert "Why: a limit of the run ended the turn" in (project.turn(2) / "prompt.md").read_text(), again.said
 

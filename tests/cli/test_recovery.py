@@ -36,7 +36,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
 
 
 def begin(project: Project, *args: str, until: str = DONE) -> "subprocess.Popen[str]":
-    """A loop with the patient agent, whose turn is under way."""
+    """A loop with the patient agent, whose turn is in progress."""
     engine = project.start(*project.playing(PATIENT, *args, until=until))
     eventually(lambda: (project.root / "starts").exists())
     return engine
@@ -658,7 +658,7 @@ class TestResume:
         assert project.journal("turn.started")[-1]["agent"] == "scripted (larger)"
 
     @pytest.mark.slow
-    def test_the_agent_of_a_run_under_way_is_not_changed(self, project: Project) -> None:
+    def test_the_agent_of_a_run_in_progress_is_not_changed(self, project: Project) -> None:
         engine = begin(project)
         done = project.ralph("resume", project.run.name, "--model", "larger")
         assert (done.code, "you cannot change its limits and agents now" in done.err) == (2, True)

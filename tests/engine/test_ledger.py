@@ -56,7 +56,7 @@ class TestMoney:
         assert ledger.estimate("executor") == 3.0
         assert ledger.estimate("reviewer") == 0.0
 
-    def test_money_is_reserved_for_turns_that_are_under_way_alone(self) -> None:
+    def test_money_is_reserved_for_turns_that_are_in_progress_alone(self) -> None:
         ledger = fold(started(1, "a", reserved=0.5), started(2, "b", reserved=0.25))
         assert ledger.reserved == 0.75
         ledger.apply(record(ended(1, "a")))
@@ -78,7 +78,7 @@ class TestTurns:
     def test_the_highest_number_counts(self) -> None:
         assert fold(started(3), started(2, "b")).last_turn_number == 3
 
-    def test_iterations_under_way_are_counted_except_one(self) -> None:
+    def test_iterations_in_progress_are_counted_except_one(self) -> None:
         ledger = fold(started(1, "a", is_iteration=True), started(2, "b", is_iteration=True), started(3, "c"))
         assert (ledger.count_iterations_in_progress("a"), ledger.count_iterations_in_progress("x")) == (1, 2)
 
@@ -151,7 +151,7 @@ class TestAgents:
 
 
 class TestSignalsOfTheRun:
-    def test_a_pause_holds_until_a_resume_and_marks_the_work_under_way(self) -> None:
+    def test_a_pause_holds_until_a_resume_and_marks_the_work_in_progress(self) -> None:
         ledger = fold(started(1), SignalAccepted(Signal("p", PAUSE)))
         assert ledger.paused and ledger.work["a"].to_pause
         ledger.apply(record(SignalAccepted(Signal("s", STEER, "x"))))

@@ -437,7 +437,7 @@ class TestActiveTime:
         assert active.peek() == 16
         assert (active.take(), active.take()) == (16, 0.0)
 
-    def test_what_is_under_way_counts_so_far(self) -> None:
+    def test_what_is_in_progress_counts_so_far(self) -> None:
         now, active = self.clock()
         with active.working():
             now[0] += 3
@@ -537,7 +537,7 @@ def test_direct_signal_is_accepted_with_the_others(tmp_path: Path) -> None:
 
 
 def test_work_that_could_not_start_is_asked_for_again(tmp_path: Path) -> None:
-    """A decision holds only while all that it asks for is under way."""
+    """A decision holds only while all that it asks for is in progress."""
     sim = Simulation(tmp_path, [Play(seconds=10.0), Play(seconds=10.0)], workflow=Works((turn("a"), turn("b"))))
     sim.slots = Full()
     sim.slots.is_full = False

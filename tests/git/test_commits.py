@@ -312,7 +312,7 @@ class TestRefusing:
         tips = git(repo, "for-each-ref", "--format=%(objectname)", "refs/heads").split()
         assert tips == [git(repo, "rev-parse", "HEAD")] * 2
 
-    def test_a_merge_under_way(self, repo: Path) -> None:
+    def test_a_merge_in_progress(self, repo: Path) -> None:
         snapshots = begun(repo)
         git(repo, "checkout", "-q", "-b", "side")
         git(repo, "commit", "-q", "--allow-empty", "-m", "side")

@@ -63,14 +63,14 @@ def test_the_branch_and_the_tree_move_together_and_once(repo: Path, work: Worktr
     assert git(repo, "stash", "list").count("\n") == 0, "their stash is as it was"
 
 
-def _merge_under_way(root: Path) -> None:
+def _merge_in_progress(root: Path) -> None:
     git(root, "branch", "side", "HEAD")
     tip = git(root, "commit-tree", "-p", "HEAD", "-m", "side", "HEAD^{tree}")
     git(root, "update-ref", "refs/heads/side", tip)
     git(root, "merge", "-q", "--no-ff", "--no-commit", "side")
 
 
-def _rebase_under_way(root: Path) -> None:
+def _rebase_in_progress(root: Path) -> None:
     environment = {**os.environ, "GIT_SEQUENCE_EDITOR": "sed -i 1ibreak"}
     git(root, "commit", "-q", "--allow-empty", "-m", "mine")
     subprocess.run(["git", "rebase", "-q", "-i", "HEAD~1"], cwd=root, env=environment, capture_output=True, check=True)
@@ -124,8 +124,8 @@ OBSTACLES: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "main has moved since the run began",
         f"`ralph land {RUN}` merges it and runs the checks",
     ),
-    "a merge": (_merge_under_way, "a merge is in progress", "git merge"),
-    "a rebase": (_rebase_under_way, "HEAD is on ", "git switch main"),
+    "a merge": (_merge_in_progress, "a merge is in progress", "git merge"),
+    "a rebase": (_rebase_in_progress, "HEAD is on ", "git switch main"),
     "a lock": (lambda root: (root / ".git/index.lock").write_bytes(b""), "index.lock", "git merge"),
 }
 

@@ -473,7 +473,7 @@ def test_an_agent_cannot_put_other_objects_in_the_place_of_a_snapshot(repo: Path
     assert opened(repo).base() == base
 
 
-def test_diff_does_not_disturb_a_run_under_way(repo: Path) -> None:
+def test_diff_does_not_disturb_a_run_in_progress(repo: Path) -> None:
     base = opened(repo).take("base").snapshot
     home = repo / ".ralph" / "runs" / RUN
     lock = home / "snapshot.index.lock"

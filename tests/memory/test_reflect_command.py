@@ -129,7 +129,7 @@ class TestClear:
         assert len(list(Path(data["archive"]).glob("loops/*"))) == 21
         assert "No reflections yet" in told()
 
-    def test_it_waits_for_no_loop_that_is_under_way(self, root: Path, living: Path) -> None:
+    def test_it_waits_for_no_loop_that_is_in_progress(self, root: Path, living: Path) -> None:
         keep_past(root)
         error = reflect("clear", "--yes").exception
         assert isinstance(error, UsageError)

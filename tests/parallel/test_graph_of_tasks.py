@@ -200,11 +200,11 @@ def test_no_more_turns_than_slots_and_no_agent_beside_itself(repo: Path) -> None
     tasks: dict[str, list[str]] = {f"t{number}": [] for number in (1, 2, 6, 8, 9, 11)}
     run = started(repo, tasks, slots=2)
     assert "all is merged" in driven(repo, run)
-    most = under_way = 0
+    most = in_progress = 0
     for line in (run.path / "journal.jsonl").read_text().splitlines():
         kind = json.loads(line)["type"]
-        under_way += {"turn.started": 1, "turn.ended": -1}.get(kind, 0)
-        most = max(most, under_way)
+        in_progress += {"turn.started": 1, "turn.ended": -1}.get(kind, 0)
+        most = max(most, in_progress)
     assert most == 2
 
 

@@ -104,11 +104,11 @@ class Stage:
     during_checks: Callable[[], None] = lambda: None
     during_commit: Callable[[], None] = lambda: None
     pick: Callable[[int], int] = lambda count: 0
-    """Which of several that are under way ends next."""
+    """Which of several that are in progress ends next."""
     merges: Callable[[str], MergeResult] = lambda workspace: MergeResult.MERGED
     """What comes of the merge of a workspace."""
     most: int = 1
-    """The most turns that were under way at once."""
+    """The most turns that were in progress at once."""
     resolved: int = 0
     notices: list[str] = field(default_factory=list)
 

@@ -300,7 +300,7 @@ def test_killed_anywhere_it_comes_to_the_same_end(seed: int) -> None:
     assert ends[0] == ends[1] == ends[2]
 
 
-def test_an_abort_leaves_nothing_that_looks_as_if_it_were_under_way() -> None:
+def test_an_abort_leaves_nothing_that_looks_as_if_it_were_in_progress() -> None:
     driver = Driver(rules(), random.Random(3))
     while not (task := first(driver.state, Marker.WIP)):
         decision = driver.rules.decide(driver.state, driver.now)
@@ -357,7 +357,7 @@ def test_requests_of_the_user_are_shown_before_they_are_accepted() -> None:
     documents = {f"{HOME}/{name}": text for name, text in files.items()}
     assert where(rules().load(documents)) == "PLANNING"
     documents[f"{HOME}/progress.md"] = "- [/] task-1\n"
-    assert where(rules().load(documents)) == "EXECUTING", "what is under way is finished first"
+    assert where(rules().load(documents)) == "EXECUTING", "what is in progress is finished first"
 
 
 def test_roles_of_others_work_on_a_copy_of_the_session() -> None:
@@ -586,7 +586,7 @@ def test_task_that_the_user_marks_as_done_is_done_only_if_it_was_accepted() -> N
     assert "[x]" not in transition.documents[path] and transition.notices == state.notices
 
 
-def test_task_under_way_that_the_user_marks_as_done_continues() -> None:
+def test_task_in_progress_that_the_user_marks_as_done_continues() -> None:
     workflow, documents = rules(), begun()
     ended = RunEnded(Outcome.PAUSED, "", Spent(), Limits())
     documents |= workflow.accept(workflow.load(documents), ended, NOW).documents

@@ -82,7 +82,7 @@ def verdict(
 
 
 def only(decision: Decision) -> Work:
-    """The one thing that should be under way."""
+    """The one thing that should be in progress."""
     assert isinstance(decision, Do)
     (work,) = decision.work
     return work

@@ -222,7 +222,7 @@ class TestTheCycle:
         [
             ({"text": "first\n\n  the end \n"}, "the end"),
             ({"error": "exit code 1"}, "exit code 1"),
-            ({}, "no word from the agent"),
+            ({}, "the agent reported nothing"),
             ({"text": "x" * 1000}, "x" * 300),
         ],
     )

@@ -195,7 +195,7 @@ class Branch:
 def test_every_task_is_settled_exactly_once_whatever_the_merges_say(tasks: int, chance: Random) -> None:
     coming, queue, branch = [f"t{number}" for number in range(tasks)], Queue(), Branch()
     every = Counter(coming)
-    under_way: dict[str, Work] = {}
+    in_progress: dict[str, Work] = {}
     settled: list[SettledMerge] = []
     turns: Counter[str] = Counter()
     while coming or queue.waiting:
@@ -203,14 +203,14 @@ def test_every_task_is_settled_exactly_once_whatever_the_merges_say(tasks: int, 
             task = coming.pop(0)
             queue = queue.add(task, f"{task}/1", task)
         for key, work in asked(read_queue(render_queue(queue), "")).items():
-            if key not in under_way and isinstance(work, TurnRequest):
+            if key not in in_progress and isinstance(work, TurnRequest):
                 turns[work.task] += 1
                 branch.taken_in[work.worktree] = branch.merges
-            under_way.setdefault(key, work)
+            in_progress.setdefault(key, work)
         # One merge is made at a time, in the order in which they were asked for.
-        merges = [work for work in under_way.values() if isinstance(work, Merge)][:1]
-        work = chance.choice([*merges, *(work for work in under_way.values() if isinstance(work, TurnRequest))])
-        del under_way[work.key]
+        merges = [work for work in in_progress.values() if isinstance(work, Merge)][:1]
+        work = chance.choice([*merges, *(work for work in in_progress.values() if isinstance(work, TurnRequest))])
+        del in_progress[work.key]
         if isinstance(work, Merge):
             ends = [MergeResult.MERGED, MergeResult.NOTHING, CONFLICT, CONFLICT, REVERTS, RED]
             queue, done = queue.accept(branch.merge(work, chance.choice(ends)))

@@ -242,7 +242,7 @@ def feedback(driver: Driver, number: int, stamp: str = "20261116-100000") -> Non
     driver.take(DocumentEdited(path, driver.documents[path]))
 
 
-def test_feedback_about_the_iteration_under_way_reaches_its_roles_and_begins_no_other() -> None:
+def test_feedback_about_the_iteration_in_progress_reaches_its_roles_and_begins_no_other() -> None:
     driver = Steady(session()).until(State.EXECUTING_BATCH)
     feedback(driver, 1)
     driver.next("executor")

@@ -346,11 +346,11 @@ class TestWhatTheUserSays:
         assert stop.outcome is Outcome.AWAITING_FEEDBACK
         assert stop.reason.startswith("failed: task-2; ") and "build B instead" in stop.reason
 
-    def test_a_pause_is_noted_at_what_is_under_way_until_the_user_resumes(self) -> None:
+    def test_a_pause_is_noted_at_what_is_in_progress_until_the_user_resumes(self) -> None:
         driver = Steady(session()).until(State.EXECUTING_BATCH)
         driver.ended(Outcome.PAUSED)
         path = driver.rules.layout.progress(1)
-        assert driver.documents[path].count("Paused by signal") == 2, "task-1 and task-2 were under way"
+        assert driver.documents[path].count("Paused by signal") == 2, "task-1 and task-2 were in progress"
         driver.take(SignalAccepted(Signal("a", SignalType.RESUME)))
         assert "Paused by signal" not in driver.documents[path]
 

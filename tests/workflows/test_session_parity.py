@@ -138,7 +138,7 @@ class Play:
         self.take(DocumentEdited(path, text))
 
     def until(self, key: str) -> "Play":
-        """Do what is asked for before the work of this key, which is then under way."""
+        """Do what is asked for before the work of this key, which is then in progress."""
         for _ in range(200):
             decision = self.rules.decide(self.state, self.now)
             assert not isinstance(decision, Stop), decision
@@ -619,8 +619,8 @@ def classic_aborted() -> Play:
     return play.resume()
 
 
-def classic_update_under_way() -> Play:
-    """An update that comes while a task is under way waits until it has been reviewed."""
+def classic_update_in_progress() -> Play:
+    """An update that comes while a task is in progress waits until it has been reviewed."""
     play = brief_classic(says={"review:task-1-1": {"answer": FAILED_REVIEW}}).until("execute:task-1-1")
     play.edit(f"{HOME}/plan.update1.md", "# Update 1\n\n- A fourth one.\n")
     play.documents[f"{HOME}/plan.update1/picture.png"] = "x"
@@ -693,7 +693,7 @@ MORE_PLAYS = (
     classic_questions,
     classic_written_by_others,
     classic_aborted,
-    classic_update_under_way,
+    classic_update_in_progress,
     classic_three_reviews,
     classic_foreign,
     classic_missing_task,

@@ -134,7 +134,7 @@ def list_queue(project: Project, wanted: str | None = None) -> list[QueueRow]:
 class _Merges:
     """The merges in the journal of a run."""
 
-    under_way: str = ""
+    in_progress: str = ""
     last: dict[str, MergeEnded] = field(default_factory=dict)
     """The last merge of each workspace."""
     landed: Landed | None = None
@@ -143,10 +143,10 @@ class _Merges:
         """Apply the next entry."""
         match entry:
             case MergeStarted(worktree=workspace):
-                self.under_way = workspace
+                self.in_progress = workspace
             case MergeEnded(worktree=workspace):
                 self.last[workspace] = entry
-                self.under_way = ""
+                self.in_progress = ""
             case Landed():
                 self.landed = entry
 
@@ -167,7 +167,7 @@ def _list_rows(project: Project, run: RunDir) -> Iterator[QueueRow]:
         state = "waiting"
         if resolves:
             state = "resolving"
-        elif run.alive and workspace == merges.under_way:
+        elif run.alive and workspace == merges.in_progress:
             state = "merging"
         before = merges.last.get(workspace)
         yield QueueRow(run.id, workspace, state, _describe_merge(before) if before else "")

@@ -155,9 +155,9 @@ class Limits:
             return Outcome.LIMIT_TOKENS
         return None
 
-    def is_out_of_iterations(self, spent: Spent, under_way: int = 0) -> bool:
+    def is_out_of_iterations(self, spent: Spent, in_progress: int = 0) -> bool:
         """Whether no further iteration may begin; the last allowed one is always finished and judged."""
-        return self.iterations is not None and spent.iterations + under_way >= self.iterations
+        return self.iterations is not None and spent.iterations + in_progress >= self.iterations
 
     def may_reserve(self, spent: Spent, reserved: float, estimate: float) -> bool:
         """Whether the money for one more turn is there beside what is reserved for running ones."""

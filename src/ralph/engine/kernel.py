@@ -170,7 +170,7 @@ class Kernel(Generic[S]):
         self._jobs.wake.set()
 
     def poll_every(self, seconds: float) -> None:
-        """Look that often while something is in progress. A watcher that calls `wake` makes frequent polling unnecessary."""
+        """Set the seconds between two polls while a job is in progress. A watcher that calls `wake` needs few polls."""
         self._jobs.poll = seconds
 
     def notice(self, text: str) -> None:
@@ -325,8 +325,8 @@ class Kernel(Generic[S]):
         ledger, limits = self.ledger, self.ledger.limits
         reached = limits.find_reached(ledger.spent, self.ports.clock.now())
         if reached is None and request.is_iteration:
-            under_way = ledger.count_iterations_in_progress(excluding=request.key)
-            if limits.is_out_of_iterations(ledger.spent, under_way):
+            in_progress = ledger.count_iterations_in_progress(excluding=request.key)
+            if limits.is_out_of_iterations(ledger.spent, in_progress):
                 reached = Outcome.LIMIT_ITERATIONS
         if reached is None and self._jobs.running_count:
             estimate = ledger.estimate(request.role)

@@ -25,7 +25,7 @@ from ralph.store.web_server import ensure_web_directory, web_directory
 OWNER = "owner"
 """The name of the token that `ralph web` prints."""
 PROOF_SECONDS = 15 * 60
-FEWEST_CHARACTERS = 8
+MIN_CHARACTERS = 8
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 _COST = {"n": 2**14, "r": 8, "p": 1}
 """scrypt as RFC 7914 suggests for interactive use: 16 MB, below a tenth of a second."""
@@ -132,8 +132,8 @@ def set_passphrase(new: str, old: str | None) -> None:
     """Set the passphrase. The one before it has to be known."""
     if has_passphrase() and (old is None or not is_passphrase(old)):
         raise UsageError("that is not the passphrase", todo="type the current passphrase first")
-    if len(new) < FEWEST_CHARACTERS:
-        raise UsageError(f"a passphrase has at least {FEWEST_CHARACTERS} characters", todo="choose a longer one")
+    if len(new) < MIN_CHARACTERS:
+        raise UsageError(f"a passphrase has at least {MIN_CHARACTERS} characters", todo="choose a longer one")
     salt = os.urandom(16)
     data = {"schema": 1, "salt": salt.hex(), "hash": _scrypt(new, salt).hex(), **_COST}
     ensure_web_directory()

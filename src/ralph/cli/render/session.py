@@ -183,7 +183,7 @@ def next_action(settings: SessionSettings, state: SessionState, *, alive: bool =
     asks = state.guardrails.approval == "signal" and not state.flow.approved
     approve = f"`ralph session approve {run}` keeps what it learned, `ralph session skip {run}` drops it"
     if alive:
-        return approve if asks and state.state is State.KNOWLEDGE_APPROVAL else under_way(run)
+        return approve if asks and state.state is State.KNOWLEDGE_APPROVAL else describe_running(run)
     say = f"`ralph session feedback {run}`"
     if settings.layout.is_classic:
         say = f'`ralph session update {run} "..."`'
@@ -280,6 +280,6 @@ def _last_action(state: SessionState) -> str:
     return latest
 
 
-def under_way(run: str) -> str:
+def describe_running(run: str) -> str:
     """What the user can do while an engine runs the session."""
     return f"the session is running; `ralph logs -f {run}` follows it"

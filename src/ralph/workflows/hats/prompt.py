@@ -362,10 +362,10 @@ def _describe_ready_tasks(run: str, settings: HatsSettings, state: HatsState) ->
     if not own:
         return ""
     ready, left = tasks.ready(run), tasks.list_unfinished(run)
-    under_way = [task for task in left if task.status == IN_PROGRESS]
-    blocked = [task for task in left if task not in ready and task not in under_way]
+    in_progress = [task for task in left if task.status == IN_PROGRESS]
+    blocked = [task for task in left if task not in ready and task not in in_progress]
     lines = [f"{len(ready)} ready, {len(left)} open, {len(own) - len(left)} closed"]
-    lines += [f"- [~] {_line(task)} (under way)" for task in under_way]
+    lines += [f"- [~] {_line(task)} (in progress)" for task in in_progress]
     lines += [f"- [ ] {_line(task)}" for task in ready]
     lines += ["Blocked:"] if blocked else []
     lines += [f"- {_line(task)}, waits for {', '.join(tasks.waits_for(task)) or task.status}" for task in blocked]

@@ -252,7 +252,7 @@ class Loop:
         answer = result.answer or {}
         # If the turn was cut short, that is the reason (`why` below) and not what it did.
         error = result.error if result.end not in _CUT_SHORT else ""
-        action = str(answer.get("summary") or _find_last_line(result.text) or error or "no word from the agent")
+        action = str(answer.get("summary") or _find_last_line(result.text) or error or "the agent reported nothing")
         if result.warnings:
             action = f"{action} (warning: {'; '.join(result.warnings)[:300]})"
         change = event.change or Change("")
