@@ -331,7 +331,7 @@ def mark_aborted(settings: SessionSettings, state: SessionState, now: float) -> 
 
 
 def with_late_feedback(settings: SessionSettings, state: SessionState) -> SessionState:
-    """Feedback about the iteration under way begins no other: the roles find it in their inboxes from now on.
+    """Feedback about the iteration in progress begins no other: the roles find it in their inboxes from now on.
 
     When its tasks are done, no role would act on it any more: it waits for the next iteration.
     """
