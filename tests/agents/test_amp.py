@@ -19,7 +19,7 @@ def test_the_command() -> None:
             "continue",
             "T-1",
             "--execute",
-            "--stream-json",
+            "--stream-json-thinking",
             "--dangerously-allow-all",
             "--no-ide",
         ),

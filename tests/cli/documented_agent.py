@@ -25,7 +25,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             parser.set_defaults(session=arguments[2])
             arguments = arguments[3:]
         parser.add_argument("--execute", "-x", action="store_true", required=True)
-        parser.add_argument("--stream-json", action="store_true", required=True)
+        parser.add_argument("--stream-json-thinking", action="store_true", required=True)
         parser.add_argument("--dangerously-allow-all", action="store_true")
         parser.add_argument("--no-ide", action="store_true")
         parser.add_argument("--mode", "-m", dest="model")

@@ -290,7 +290,7 @@ class Amp(Adapter):
     """Amp, which chooses its models itself. A model is one of its modes here: `low`, `medium` or `high`."""
 
     name = "amp"
-    install = "npm install -g @sourcegraph/amp"
+    install = "npm install -g @ampcode/cli"
     advice = "run `amp login`, or set AMP_API_KEY"
     abilities = Abilities(resume=True, session=True, tokens=True)
     keys = ("AMP_API_KEY",)
@@ -302,11 +302,11 @@ class Amp(Adapter):
     permission_options = ("--dangerously-allow-all",)
 
     def command(self, call: Call) -> tuple[str, ...]:
-        """Execute mode with every tool allowed. Amp calls a conversation a thread."""
+        """Execute mode with every tool allowed, and thoughts in the output. Amp calls a conversation a thread."""
         return (
             self.program,
             *(("threads", "continue", call.session) if call.session else ()),
-            *("--execute", "--stream-json", *self.permission_arguments(call), "--no-ide"),
+            *("--execute", "--stream-json-thinking", *self.permission_arguments(call), "--no-ide"),
             *(("--mode", call.model) if call.model else ()),
             *call.arguments,
         )
