@@ -18,6 +18,7 @@ from typing import Any
 from ralph.app.build_kernel import build_kernel
 from ralph.app.run_watch import ViewRecorder
 from ralph.app.start import refuse_links
+from ralph.app.traces import open_traces
 from ralph.app.views import remember_row
 from ralph.app.workflows import find_workflow_kind
 from ralph.core.entries import Record
@@ -69,6 +70,9 @@ async def run_engine(
     register_project(project.root)
     notifier, notifier_warning = build_notifier(project, run, record)
     with contextlib.ExitStack() as cleanup:
+        traces = open_traces(record)
+        if traces:
+            cleanup.callback(traces.close)
         lock = run.lock()
         # Callbacks run in reverse order: the row is read when no engine works on the run any more.
         cleanup.callback(remember_row, project, run)
@@ -80,7 +84,9 @@ async def run_engine(
         keeper.attach()
         try:
             workflow_observers = find_workflow_kind(record.workflow).observers(project.root, run.id)
-            watchers = CompositeObserver((observer, *workflow_observers, notifier, ViewRecorder(project, run)))
+            tracers = (traces,) if traces else ()
+            others = (notifier, ViewRecorder(project, run), *tracers)
+            watchers = CompositeObserver((observer, *workflow_observers, *others))
             kernel = build_kernel(
                 project,
                 run,
