@@ -16,6 +16,7 @@ from ralph.agents.adapter import Abilities
 from ralph.agents.programs import Acp
 from ralph.agents.registry import load_proofs
 from ralph.cli.main import COMMANDS, OLD_NAMES, cli
+from ralph.cli.schema import command_schema
 from ralph.core.outcomes import EXIT_CODES
 from ralph.documents.config import Config
 from ralph.documents.hats.preset import NO_EFFECT, Preset, schema
@@ -38,6 +39,7 @@ def main() -> int:
         HERE / "reference.md": "\n\n".join([HEAD, commands(), settings(), presets(), outcomes()]) + "\n",
         HERE / "schema" / "ralph.schema.json": json.dumps(schema(), indent=1) + "\n",
         HERE / "schema" / "run-view.schema.json": json.dumps(view_schema(), indent=1) + "\n",
+        HERE / "schema" / "commands.schema.json": json.dumps(command_schema(), indent=1) + "\n",
         page: between_marks(page, agents()),
         HERE / "tools.md": between_marks(HERE / "tools.md", agent_tools()),
         HERE / "presets.md": between_marks(HERE / "presets.md", preset_list()),

@@ -1,6 +1,9 @@
 """The published schema describes what programs get."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +11,18 @@ from hypothesis import given, settings
 from journals import journals
 from test_fold import SETTINGS, empty_view
 
+from ralph.cli.schema import COMMANDS, command_schema
 from ralph.core.entries import Record
 from ralph.view.attention import Present, assess, row_of
 from ralph.view.fold import fold_all
 from ralph.view.json_form import to_full, to_json
 from ralph.view.schema import view_schema
 
+SCENARIO = """turns:
+  - steps:
+      - write: {path: value.txt, content: "wrong\\n"}
+      - usage: {input_tokens: 1000, output_tokens: 20, cost: 0.25}
+"""
 PUBLISHED = Path(__file__).parents[2] / "docs" / "schema" / "run-view.schema.json"
 
 
@@ -40,6 +49,8 @@ def find_faults(value: Any, schema: dict[str, Any], definitions: dict[str, Any],
     faults = [[f"{where}: {name} is missing"] for name in schema.get("required", ()) if name not in value]
     known = schema.get("properties", {})
     faults += [[f"{where}: {name} is not described"] for name in value if known and name not in known]
+    if more := schema.get("additionalProperties"):
+        faults += [find_faults(one, more, definitions, f"{where}.{name}") for name, one in value.items()]
     faults += [
         find_faults(value[name], one, definitions, f"{where}.{name}") for name, one in known.items() if name in value
     ]
@@ -59,3 +70,25 @@ def test_every_view_and_row_fits_the_schema(records: list[Record]) -> None:
     assert find_faults(plain, schema, schema["$defs"]) == []
     row = json.loads(json.dumps(to_full(row_of(view))))
     assert find_faults(row, schema["$defs"]["RunRow"], schema["$defs"], "row") == []
+
+
+def test_commands_print_what_their_schema_says(tmp_path: Path) -> None:
+    published = json.loads((PUBLISHED.parent / "commands.schema.json").read_text())
+    assert published == command_schema()
+    definitions = published["$defs"]
+    state = {"HOME": str(tmp_path / "home"), "XDG_STATE_HOME": str(tmp_path / "state")}
+
+    def ralph(*arguments: str) -> Any:
+        command = [sys.executable, "-P", "-m", "ralph", *arguments, "--json"]
+        done = subprocess.run(command, cwd=tmp_path, env={**os.environ, **state}, capture_output=True, text=True)
+        return json.loads(done.stdout.splitlines()[-1])
+
+    (tmp_path / "scenario.yaml").write_text(SCENARIO)
+    start = ("loop", "Make it right", "--until", "`grep right value.txt` passes", "--scenario", "scenario.yaml")
+    run = ralph(*start, "--yes", "--max-iterations", "1")["run"]
+    ralph("steer", "use tabs", "--run", run)
+    for name in COMMANDS.keys() - {"signals --watch"}:
+        faults = find_faults(ralph(*name.split()), definitions[f"ralph {name}"], definitions, name)
+        assert faults == []
+    assert find_faults(ralph("status", run), definitions["ralph status"], definitions, "status RUN") == []
+    assert find_faults(ralph("diff", "unknown"), definitions["ralph error"], definitions, "error") == []

@@ -14,8 +14,8 @@ _SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean"}
 def view_schema() -> dict[str, Any]:
     """The schema of a `RunView`, with that of a `RunRow` among its definitions."""
     definitions: dict[str, Any] = {}
-    _describe(RunRow, definitions)
-    _describe(RunView, definitions)
+    describe_type(RunRow, definitions)
+    describe_type(RunView, definitions)
     view = definitions.pop("RunView")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -27,18 +27,18 @@ def view_schema() -> dict[str, Any]:
     }
 
 
-def _describe(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+def describe_type(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     """The schema of a type. Dataclasses and enumerations are defined once, by name."""
     if kind in _SIMPLE:
         return {"type": _SIMPLE[kind]}
     origin = get_origin(kind)
     if origin in (Union, UnionType):
-        options = [_describe(one, definitions) for one in get_args(kind) if one is not NoneType]
+        options = [describe_type(one, definitions) for one in get_args(kind) if one is not NoneType]
         return {"anyOf": [*options, {"type": "null"}]}
-    if origin is tuple:
-        return {"type": "array", "items": _describe(get_args(kind)[0], definitions)}
+    if origin in (tuple, list):
+        return {"type": "array", "items": describe_type(get_args(kind)[0], definitions)}
     if origin is not None and issubclass(origin, Mapping):
-        return {"type": "object", "additionalProperties": _describe(get_args(kind)[1], definitions)}
+        return {"type": "object", "additionalProperties": describe_type(get_args(kind)[1], definitions)}
     name = kind.__name__
     if name not in definitions:
         definitions[name] = {}
@@ -53,5 +53,5 @@ def _define(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         raise TypeError(f"{kind} has no JSON form")
     hints = get_type_hints(kind)
     names = [one.name for one in fields(kind)]
-    properties = {name: _describe(hints[name], definitions) for name in names}
+    properties = {name: describe_type(hints[name], definitions) for name in names}
     return {"type": "object", "properties": properties, "required": names}
