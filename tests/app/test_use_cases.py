@@ -15,6 +15,7 @@ from ralph.app.run_options import RunOptions
 from ralph.app.runs import clean_runs, find_latest_run, list_worktrees
 from ralph.app.start import NewRun, open_new_run, preview_run
 from ralph.app.steer import end_run, find_run_to_abort, list_signals, send_signal
+from ralph.app.views import open_view
 from ralph.core.errors import UsageError
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
@@ -71,11 +72,20 @@ def test_changes_are_compared_undone_restored_and_reverted(project: Project) -> 
     run, _ = work(project, plan(project))
     assert "+turn 2" in diff_run(project, run).text
     assert "-turn 1" in diff_run(project, run, 2).text
-    assert set(undo_turn(project, run).restored.files) == {"count", "done.txt", "work.txt"}
-    assert restore_iteration(project, run, "2").number == 2
+    undone = undo_turn(project, run, by="web:phone")
+    assert set(undone.undone.restored.files) == {"count", "done.txt", "work.txt"}
+    restored = restore_iteration(project, run, "2")
+    assert restored.number == 2
     assert (project.root / "done.txt").exists()
-    assert "done.txt" in revert_run(project, run).files.files
+    reverted = revert_run(project, run)
+    assert "done.txt" in reverted.files.files
     assert not (project.root / "work.txt").exists()
+    shown = [(one.id, one.by, one.result) for one in open_view(project, run).actions]
+    assert shown == [
+        (undone.action, "web:phone", "undid turn 2 (implementer): 2 files written, 1 deleted"),
+        (restored.action, "", "restored the files as iteration 2 left them: 3 files written"),
+        (reverted.action, "", "reverted what the run changed: 3 files deleted"),
+    ]
 
 
 def test_stopped_run_is_signalled_resumed_and_ended(project: Project) -> None:

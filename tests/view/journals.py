@@ -14,6 +14,7 @@ from ralph.core.checks import (
     Verdict,
 )
 from ralph.core.entries import (
+    ActionDone,
     AgentsChanged,
     ChecksStarted,
     Entry,
@@ -136,6 +137,7 @@ ENTRIES: st.SearchStrategy[Entry] = st.one_of(
         is_iteration=st.booleans(),
         messages=WORDS,
     ),
+    st.builds(ActionDone, id=NAMES, action=st.sampled_from(("undo", "land")), result=TEXTS, by=NAMES),
     st.builds(ChecksStarted, key=KEYS, checks=st.just(("`pytest` passes",))),
     st.builds(MergeStarted, key=st.just("merge-task-1-1-1"), worktree=st.just("task-1/1")),
     st.builds(SnapshotTaken, label=TEXTS, snapshot=NAMES),

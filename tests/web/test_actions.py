@@ -107,8 +107,9 @@ def test_undo_needs_the_passphrase_and_is_journaled_with_who_did_it(server: Serv
     finally:
         server.proof = ""
     assert (server.root / "value.txt").read_text() == "one\ntwo\nthree\n"
-    notices = [line["text"] for line in server.journal(key) if line["type"] == "notice"]
-    assert [text for text in notices if text.endswith("(web:owner)")] != []
+    [action] = server.view(key)["actions"]
+    assert (action["id"], action["by"]) == (done.data["action"], "web:owner")
+    assert action["result"] == "undid turn 1 (implementer): 1 file written"
 
 
 def test_without_a_passphrase_the_page_can_only_view_and_steer(server: Server, tmp_path: Path) -> None:

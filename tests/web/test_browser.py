@@ -147,6 +147,48 @@ def test_undo_asks_for_the_passphrase(page: Any, server: Server) -> None:
     assert (server.root / "value.txt").read_text() == "one\ntwo\nthree\n"
 
 
+def test_several_runs_are_chosen_by_keys_and_removed_together(page: Any, server: Server) -> None:
+    keys = [server.start_loop(WAITS, "--max-iterations", "1", task=f"Select me {n}") for n in (1, 2)]
+    for key in keys:
+        server.wait_for(key, lambda view: not view["alive"])
+    page.get_by_label("Filter runs").fill("Select me")
+    page.get_by_text("Select me 2").first.wait_for()
+    page.keyboard.press("Escape")
+    page.get_by_label("Filter runs").fill("Select me")
+    page.get_by_role("button", name="Select", exact=False).first.click()
+    rows = page.locator("tr[data-key]")
+    playwright.expect(rows).to_have_count(2, timeout=WAIT)
+    rows.first.focus()
+    page.keyboard.press("x")
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    page.get_by_text("2 runs selected").wait_for()
+    page.get_by_role("button", name="Remove… 2").click()
+    page.get_by_label("Type 2 to confirm").fill("2")
+    page.get_by_role("button", name="Remove", exact=True).click()
+    page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
+    page.get_by_role("button", name="Continue").click()
+    page.get_by_text("2 runs removed.").first.wait_for()
+    gone = server.get(f"/api/runs/{keys[0]}")
+    assert gone.status == 404 and f"run {keys[0].partition('@')[0]} was removed on" in gone.error["what"]
+    assert "by web:owner (clean-" in gone.error["what"]
+
+
+def test_a_removed_line_is_commented_in_the_split_diff(page: Any, server: Server) -> None:
+    key = server.start_loop(WAITS, "--max-iterations", "1")
+    server.wait_for(key, lambda view: not view["alive"])
+    go(page, server, f"/r/{key}/diff")
+    page.get_by_role("button", name="Split").click()
+    row = page.locator("table.split tr", has_text="wrong")
+    row.wait_for()
+    assert [cell.strip() for cell in row.locator("td").all_inner_texts()] == ["1", "−", "one", "1", "+", "wrong"]
+    row.get_by_role("button", name="Comment on removed line 1").click()
+    page.get_by_label("Comment", exact=True).fill("Keep this line.")
+    page.get_by_role("button", name="Keep", exact=True).click()
+    page.locator("td.cm[colspan='6']", has_text="Keep this line.").wait_for()
+    page.get_by_role("button", name="Discard").click()
+
+
 def test_two_viewers_see_the_same_and_a_lost_connection_loses_nothing(browser: Any, server: Server) -> None:
     key = server.start_loop(LISTENS)
     pages = [open_page(browser, server, f"/r/{key}/live") for _ in range(2)]

@@ -8,17 +8,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ralph.app.runs import refuse_inside_a_turn
-from ralph.core.entries import Notice
+from ralph.app.runs import record_action, refuse_inside_a_turn
 from ralph.core.errors import LockedError, StateError, UsageError
 from ralph.core.events import MergeResult
 from ralph.core.ids import WorkKey, WorkKind, name_wave_worktree
+from ralph.core.text import count
 from ralph.documents.run_record import RunRecord
 from ralph.git.command import Git, printable
 from ralph.git.commits import RemovedCommits, TurnSpan, remove_commits
 from ralph.git.history import HEADS
 from ralph.git.snapshots import STOPPED, Restored, Snapshots, Undone, format_diff, read_file
-from ralph.store.documents import Documents
 from ralph.store.files import read_limited
 from ralph.store.journal import read_raw
 from ralph.store.runs import Project, RunDir
@@ -32,6 +31,7 @@ __all__ = [
     "Restored",
     "RestoredIteration",
     "Reverted",
+    "describe_written",
     "diff_run",
     "name_files",
     "open_file_reader",
@@ -63,6 +63,8 @@ class RestoredIteration:
     number: int
     snapshot: str
     restored: Restored
+    action: str
+    """The id by which the view shows it."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,8 @@ class Reverted:
     history: RemovedCommits
     submodules: tuple[str, ...] = ()
     """The changed submodules whose files are not in the snapshots: those that were added or checked out during the run."""
+    action: str = ""
+    """The id by which the view shows it."""
 
 
 def diff_run(
@@ -99,7 +103,16 @@ def open_file_reader(project: Project, run: RunDir) -> Callable[[str, str], byte
     return open_snapshots(project, run).read_file
 
 
-def undo_turn(project: Project, run: RunDir, *, force: bool = False, by: str = "") -> Undone:
+@dataclass(frozen=True)
+class UndoneTurn:
+    """A turn that was undone."""
+
+    undone: Undone
+    action: str
+    """The id by which the view shows it."""
+
+
+def undo_turn(project: Project, run: RunDir, *, force: bool = False, by: str = "") -> UndoneTurn:
     """Undo what the last turn of a run changed. The tree is recorded first.
 
     `by` is who did it, if another interface than the command line did: the journal records that.
@@ -107,13 +120,13 @@ def undo_turn(project: Project, run: RunDir, *, force: bool = False, by: str = "
     refuse_inside_a_turn("an agent cannot undo turns", "change the files yourself")
     with _open_idle_tree(project, run) as snapshots:
         undone = snapshots.undo(force=force, by_user=not run.was_killed_in_a_turn)
-        if by:
-            documents, _ = Documents.open(project.root, run.path)
-            documents.commit(time.time(), Notice(f"undid {undone.undone.label} ({by})"), {})
-        return undone
+        result = f"undid {undone.undone.label}: {describe_written(undone.restored)}"
+        return UndoneTurn(undone, record_action(project, run, "undo", result, by))
 
 
-def restore_iteration(project: Project, run: RunDir, which: str, *, force: bool = False) -> RestoredIteration:
+def restore_iteration(
+    project: Project, run: RunDir, which: str, *, force: bool = False, by: str = ""
+) -> RestoredIteration:
     """Restore the files as an iteration left them: its number, `best`, or `base` for before the run.
 
     What the user changed while the run was stopped stays. With `force`, these files are restored, too.
@@ -123,7 +136,11 @@ def restore_iteration(project: Project, run: RunDir, which: str, *, force: bool 
         number, snapshot = _find_iteration(which, project, run, snapshots)
         label = f"restore iteration {number}" if number else "restore before the run"
         by_user = not run.was_killed_in_a_turn
-        return RestoredIteration(number, snapshot, snapshots.restore(snapshot, label, force=force, by_user=by_user))
+        restored = snapshots.restore(snapshot, label, force=force, by_user=by_user)
+        state = f"iteration {number} left them" if number else "they were before the run"
+        result = f"restored the files as {state}: {describe_written(restored)}"
+        action = record_action(project, run, "restore", result, by)
+        return RestoredIteration(number, snapshot, restored, action)
 
 
 def refuse_revert(run: RunDir) -> None:
@@ -149,7 +166,8 @@ def revert_run(project: Project, run: RunDir, *, force: bool = False) -> Reverte
         reverted = Reverted(files, remove_commits(snapshots, run.id, _list_head_of_turns(run)), submodules)
         text = _describe_revert(run, reverted)
         rewrite_next_section(project, run, text, why="reverted what the run changed (`ralph abort --revert`)")
-        return reverted
+        result = f"reverted what the run changed: {describe_written(files)}"
+        return replace(reverted, action=record_action(project, run, "revert", result))
 
 
 def _describe_revert(run: RunDir, reverted: Reverted) -> str:
@@ -181,6 +199,17 @@ def _find_changed_submodules(git: Git, base: str) -> Iterator[str]:
         recorded = git.run("rev-parse", "--verify", "--quiet", f"{base}:{path}", ok=(0, 1)).text
         if own.run("status", "--porcelain").out or own.resolve_commit() != recorded:
             yield path
+
+
+def describe_written(restored: Restored) -> str:
+    """How many files were written, and how many deleted."""
+    deleted = len(restored.deleted)
+    written = len(restored.files) - deleted
+    if not deleted:
+        return f"{count(written, 'file')} written"
+    if not written:
+        return f"{count(deleted, 'file')} deleted"
+    return f"{count(written, 'file')} written, {deleted} deleted"
 
 
 def name_files(files: Sequence[str]) -> list[str]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from ralph.app.runs import record_action
 from ralph.core.checks import Verdict
 from ralph.core.entries import Entry, MergeStarted
 from ralph.core.errors import RalphError, UsageError
@@ -26,8 +27,19 @@ from ralph.workspace.merger import fast_forward_user_branch, read_current_branch
 from ralph.workspace.worktree_setup import WorktreeSetup
 
 
-async def land_run(project: Project, run: RunDir, by: str = "") -> tuple[Landed, Verdict | None]:
-    """Bring the work of a run onto the user's current branch. Returns the result, and the verdict of the checks if they ran.
+@dataclass(frozen=True)
+class LandedRun:
+    """What came of landing a run."""
+
+    landed: Landed
+    verdict: Verdict | None
+    """What the checks said on the merged tree; None if nothing had to be merged or checked."""
+    action: str
+    """The id by which the view shows it."""
+
+
+async def land_run(project: Project, run: RunDir, by: str = "") -> LandedRun:
+    """Bring the work of a run onto the user's current branch.
 
     If that branch has moved, both are merged in a scratch worktree, and the checks must pass on the merged tree.
     """
@@ -51,12 +63,14 @@ async def land_run(project: Project, run: RunDir, by: str = "") -> tuple[Landed,
             commit, verdict = await _merge_in_scratch(project, run, record, here, commit)
             if verdict is not None and not verdict.passed:
                 notice = f"the checks fail on the merged tree: the work stays on the branch {name}"
-                return Landed(commit, name, notice=notice), verdict
+                action = record_action(project, run, "land", f"did not land: {notice}", by)
+                return LandedRun(Landed(commit, name, notice=notice), verdict, action)
         landed = await asyncio.to_thread(fast_forward_user_branch, project.root, run.id, name, commit, onto)
         landed = replace(landed, by=by)
         documents, _ = Documents.open(project.root, run.path)
         documents.commit(time.time(), landed, {})
-        return landed, verdict
+        result = f"landed {landed.commit[:10]} on {landed.branch}" if landed.moved else f"did not land: {landed.notice}"
+        return LandedRun(landed, verdict, record_action(project, run, "land", result, by))
     finally:
         lock.release()
 

@@ -331,4 +331,5 @@ def _show_waiting(signal: Signal) -> SignalView:
         now=signal.now,
         iteration=signal.iteration,
         is_message=signal.is_message,
+        by=signal.by,
     )

@@ -30,6 +30,23 @@ def refuse_inside_a_turn(
         raise UsageError(what, where=place, todo=todo)
 
 
+def record_action(project: Project, run: RunDir, action: str, result: str, by: str = "") -> str:
+    """Record in the journal what the user did with a run that is not running. Returns the id by which the view shows it.
+
+    The id is empty if the journal cannot be written: what was done is done, so that is no error.
+    """
+    from ralph.core.entries import ActionDone
+    from ralph.store.documents import Documents
+
+    id = f"{action}-{os.urandom(3).hex()}"
+    try:
+        documents, _ = Documents.open(project.root, run.path)
+        documents.commit(time.time(), ActionDone(id=id, action=action, result=result, by=by), {})
+    except (RalphError, OSError):
+        return ""
+    return id
+
+
 def list_feedback(project: Project, run: RunDir) -> list[Path]:
     """The files with the user's feedback to a session, in any order."""
     home = project.root / ".ralph-sessions" / run.id
@@ -117,6 +134,8 @@ class Cleaned:
     removed: tuple[str, ...]
     kept: tuple[str, ...]
     """What of them stays, and why."""
+    action: str = ""
+    """The id of the removal. Who looks for one of the runs later is told that it was removed, by whom, and with this id."""
 
 
 def clean_runs(
@@ -127,6 +146,7 @@ def clean_runs(
     days: float | None = None,
     stopped: bool = False,
     dry_run: bool = False,
+    by: str = "",
 ) -> Cleaned:
     """Remove one run, or the ended runs beyond those to keep, and the processes that they left behind."""
     from ralph.supervisor.processes import TURN_MARK, end_marked
@@ -134,11 +154,16 @@ def clean_runs(
     chosen = [project.run(wanted)] if wanted else _find_expired_runs(project, keep, days, stopped=stopped)
     if wanted and chosen[0].alive:
         raise UsageError(f"run {chosen[0].id} is running", todo=f"`ralph abort {chosen[0].id}` first")
+    removed = tuple(run.id for run in chosen)
+    if dry_run or not chosen:
+        return Cleaned(removed, kept=())
     kept = []
-    for run in () if dry_run else chosen:
+    action = f"clean-{os.urandom(3).hex()}"
+    for run in chosen:
         end_marked(TURN_MARK, f"{run.id}/")
         kept += _remove_run(project, run)
-    return Cleaned(tuple(run.id for run in chosen), tuple(kept))
+        project.record_removal(run.id, action, by)
+    return Cleaned(removed, tuple(kept), action)
 
 
 def _find_expired_runs(project: Project, keep: int | None, days: float | None, *, stopped: bool) -> list[RunDir]:

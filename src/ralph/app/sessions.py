@@ -452,16 +452,15 @@ def refuse_unread_guidance(session: UserSession, guidance: str) -> None:
     raise UsageError(f"no turn of session {id} would receive your guidance: {decision.reason}", todo=todo)
 
 
-def answer_approval(session: UserSession, answer: Signal) -> RunDir:
-    """Approve or skip what a session learned."""
+def answer_approval(session: UserSession, answer: Signal) -> tuple[RunDir, str]:
+    """Approve or skip what a session learned. Returns the run, and the name of the signal."""
     if session.run is None or session.is_classic or session.state().state is not State.KNOWLEDGE_APPROVAL:
         raise UsageError(
             f"session {session.id} does not wait for approval",
             todo=f"`ralph session show {session.id}` shows its state",
         )
     refuse_without_consent(find_consent_to_resume(session.project, session.record))
-    session.run.mailbox.post(answer)
-    return session.run
+    return session.run, session.run.mailbox.post(answer).name
 
 
 def repair_session(session: UserSession) -> tuple[str, ...]:

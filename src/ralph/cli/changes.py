@@ -10,6 +10,7 @@ import click
 from ralph.app.changes import (
     Restored,
     Reverted,
+    describe_written,
     diff_run,
     name_files,
     refuse_revert,
@@ -66,9 +67,10 @@ def undo(run: str | None, force: bool, as_json: bool) -> int:
     """
     project = open_project()
     chosen = find_latest_run(project, run)
-    undone = undo_turn(project, chosen, force=force)
+    done = undo_turn(project, chosen, force=force)
+    undone = done.undone
     label, restored = undone.undone.label, undone.restored
-    lines = [f"Undid {label}: {count_written(restored)}.", *written_lines(restored)]
+    lines = [f"Undid {label}: {describe_written(restored)}.", *written_lines(restored)]
     outcome = chosen.outcome()
     if not undone.is_last:
         lines.append(f"Next:   ralph diff {chosen.id}   ralph undo {chosen.id} (undoes the turn before)")
@@ -76,7 +78,13 @@ def undo(run: str | None, force: bool, as_json: bool) -> int:
         lines.append(f"No earlier turn is left to undo. Next:   ralph resume {chosen.id}")
     else:
         lines.append("No earlier turn is left to undo.")
-    facts = {"run": chosen.id, "undone": label, "files": restored.files, "notices": restored.notices}
+    facts = {
+        "run": chosen.id,
+        "action": done.action,
+        "undone": label,
+        "files": restored.files,
+        "notices": restored.notices,
+    }
     return print_result(as_json, lines, command="undo", **facts)
 
 
@@ -103,22 +111,11 @@ def restore(which: str, run: str | None, force: bool, as_json: bool) -> int:
     ]
     if restored.files:
         except_yours = ", except those that you changed" if restored.shared or restored.kept else ""
-        lines[0] = f"The files are as {state}{except_yours} (run {chosen.id}): {count_written(restored)}."
+        lines[0] = f"The files are as {state}{except_yours} (run {chosen.id}): {describe_written(restored)}."
         lines.append(f"Next:   ralph diff {chosen.id}   ralph undo {chosen.id} (undoes this)")
-    facts = {"iteration": number, "snapshot": done.snapshot, "before": restored.before}
+    facts = {"action": done.action, "iteration": number, "snapshot": done.snapshot, "before": restored.before}
     facts |= {"files": restored.files, "notices": restored.notices, "kept": restored.kept, "shared": restored.shared}
     return print_result(as_json, lines, command="restore", run=chosen.id, **facts)
-
-
-def count_written(restored: Restored) -> str:
-    """How many files were written, and how many deleted."""
-    deleted = len(restored.deleted)
-    written = len(restored.files) - deleted
-    if not deleted:
-        return f"{count(written, 'file')} written"
-    if not written:
-        return f"{count(deleted, 'file')} deleted"
-    return f"{count(written, 'file')} written, {deleted} deleted"
 
 
 def written_lines(restored: Restored) -> Iterator[str]:
@@ -193,6 +190,7 @@ def abort(run: str | None, message: str, revert: bool, force: bool, yes: bool, a
         facts["notices"] = (*files.notices, *history.notices)
         facts["not_restored"] = (*reverted.submodules, *files.shared)
         facts["kept"] = files.kept
+        facts["action"] = reverted.action
     return print_result(as_json, _abort_lines(chosen, reverted), command="abort", run=chosen.id, **facts)
 
 
@@ -212,7 +210,7 @@ def _abort_lines(run: RunDir, reverted: Reverted | None) -> Iterator[str]:
     files, history = reverted.files, reverted.history
     except_yours = ", except those that you changed" if files.shared or files.kept else ""
     what = f"All files that git does not ignore are as they were before the run{except_yours}"
-    yield f"Run {run.id}: {outcome}. {what}: {count_written(files)}."
+    yield f"Run {run.id}: {outcome}. {what}: {describe_written(files)}."
     yield from written_lines(files)
     yield from _kept_lines(files, f"ralph abort {run.id} --revert --force")
     yield "Not restored: files that git ignores, such as build output and .env files."

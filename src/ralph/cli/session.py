@@ -354,8 +354,9 @@ def _answer(session: str | None, answer: Signal, *, as_json: bool) -> int:
     project = open_project()
     found = find_session(project, session)
     ask_consent(find_consent_to_resume(project, found.record), yes=False)
-    run = answer_approval(found, answer)
+    run, name = answer_approval(found, answer)
     if found.alive:
         lines = [f"Sent. Session {found.id} continues within a few seconds."]
-        return print_result(as_json, lines, command=f"session {answer.type.lower()}", session_id=found.id)
+        facts = {"session_id": found.id, "signal": name}
+        return print_result(as_json, lines, command=f"session {answer.type.lower()}", **facts)
     return run_in_foreground(project, run, (), as_json=as_json, describe=_describer(project))

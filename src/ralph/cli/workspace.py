@@ -78,11 +78,18 @@ def land(run: str | None, queued: bool, everything: bool, as_json: bool) -> int:
     refuse_inside_a_turn()
     project = open_project()
     chosen = project.run(run) if run else find_run_to_land(project)
-    landed, verdict = asyncio.run(land_run(project, chosen))
+    done = asyncio.run(land_run(project, chosen))
+    landed, verdict = done.landed, done.verdict
     failed = [] if verdict is None else [result for result in verdict.results if not result.passed]
     lines = [f"FAIL {result.title} ({result.reason})\n{result.output.strip()}\n" for result in failed]
     lines.append(f"Landed {landed.commit[:10]} on {landed.branch}." if landed.moved else landed.notice)
-    facts = {"landed": landed.moved, "branch": landed.branch, "commit": landed.commit, "notice": landed.notice}
+    facts = {
+        "action": done.action,
+        "landed": landed.moved,
+        "branch": landed.branch,
+        "commit": landed.commit,
+        "notice": landed.notice,
+    }
     print_result(as_json, lines, command="land", run=chosen.id, **facts, failed=[result.title for result in failed])
     return 0 if landed.moved else Outcome.FAILED.exit_code
 

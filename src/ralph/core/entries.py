@@ -162,6 +162,19 @@ class Notice:
     text: str
 
 
+@value
+class ActionDone:
+    """The user did something with a run that is not running: undid a turn, restored files, landed its work."""
+
+    id: str
+    """What the command returned, so that a program finds what came of it."""
+    action: str
+    """`undo`, `restore`, `revert` or `land`."""
+    result: str
+    by: str = ""
+    """Who did it, if it was not the user at the command line."""
+
+
 Entry = (
     RunStarted
     | RunAdopted
@@ -179,6 +192,7 @@ Entry = (
     | QuestionAsked
     | QuestionAnswered
     | Notice
+    | ActionDone
     | TaskChanged
     | TurnEnded
     | ChecksEnded
@@ -203,6 +217,7 @@ NAMES: dict[str, type[Entry]] = {
     "merge.started": MergeStarted,
     "snapshot.taken": SnapshotTaken,
     "notice": Notice,
+    "action.done": ActionDone,
     "task.changed": TaskChanged,
     "turn.ended": TurnEnded,
     "checks.ended": ChecksEnded,

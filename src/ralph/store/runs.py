@@ -1,5 +1,7 @@
 """The project and its runs: their directories, how runs are created, and finding a run by its id."""
 
+import contextlib
+import json
 import os
 import time
 from collections.abc import Mapping
@@ -14,6 +16,7 @@ from ralph.core.events import RunEnded, TurnStarted
 from ralph.core.ids import SESSION_WORKFLOWS, is_run_id, parse_run_id, run_id
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
+from ralph.core.text import clean_text
 from ralph.core.values import value
 from ralph.documents import run_record
 from ralph.documents.run_record import RunRecord
@@ -28,6 +31,7 @@ from ralph.store.journal import (
     find_last_of_type,
     find_untrusted_line,
     forget_head,
+    read_last_lines,
     read_tail,
 )
 from ralph.store.mailbox import Mailbox
@@ -373,7 +377,9 @@ class Project:
             raise make_several_runs_error(f"several runs begin with {wanted}", matching)
         parse_run_id(wanted)
         raise UsageError(
-            f"there is no run {wanted}", where=str(self.runs_dir), todo="list them with `ralph status --all`"
+            self.describe_removal(wanted) or f"there is no run {wanted}",
+            where=str(self.runs_dir),
+            todo="list them with `ralph status --all`",
         )
 
     def open_runs(self) -> list[RunDir]:
@@ -390,6 +396,31 @@ class Project:
             elif run.alive or run.can_go_on:
                 found.append(run)
         return [run for run in found if run.alive or run.read_tail_summary().at >= done.get(_describe_task(run), "")]
+
+    @property
+    def _removals(self) -> Path:
+        return self.root / ".ralph" / "removed.jsonl"
+
+    def record_removal(self, id: str, action: str, by: str) -> None:
+        """Remember that the user removed a run, so that who looks for it later is told. Nothing depends on it."""
+        line = json.dumps({"run": id, "at": time.time(), "action": action, "by": by})
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+        with contextlib.suppress(OSError):
+            descriptor = os.open(self._removals, flags, 0o600)
+            try:
+                os.write(descriptor, f"{line}\n".encode())
+            finally:
+                os.close(descriptor)
+
+    def describe_removal(self, id: str) -> str:
+        """When and by whom a run was removed; empty if that is not known."""
+        with contextlib.suppress(OSError, ValueError, OverflowError):
+            for line in reversed(read_last_lines(self._removals)):
+                if line.get("run") == id:
+                    at = datetime.fromtimestamp(float(line.get("at") or 0)).strftime("%Y-%m-%d %H:%M")
+                    by = f" by {clean_text(str(line['by']))[:80]}" if line.get("by") else ""
+                    return f"run {id} was removed on {at}{by} ({clean_text(str(line.get('action')))[:40]})"
+        return ""
 
     def remove(self, run: RunDir) -> None:
         """Delete a run's directory. It is renamed first, so that no command finds an incomplete run."""

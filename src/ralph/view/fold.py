@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from ralph.core.copying import copy_with
 from ralph.core.entries import (
+    ActionDone,
     AgentsChanged,
     ChecksStarted,
     Entry,
@@ -49,6 +50,7 @@ from ralph.view.model import (
     MAX_NOTICES,
     MOST,
     TEXT_CHARS,
+    ActionView,
     Activity,
     ChecksRun,
     CommitView,
@@ -296,6 +298,11 @@ def _note(view: RunView, record: Record, entry: Notice) -> RunView:
     return copy_with(_add_notice(view, record, entry.text), reports=tuple(reports))
 
 
+def _act(view: RunView, record: Record, entry: ActionDone) -> RunView:
+    done = ActionView(id=entry.id, action=entry.action, result=entry.result[:TEXT_CHARS], by=entry.by, at=record.at)
+    return copy_with(view, actions=_append(view.actions, done))
+
+
 def _change_task(view: RunView, record: Record, entry: TaskChanged) -> RunView:
     before = next((one for one in view.tasks if one.id == entry.task), None)
     task = TaskView(
@@ -373,6 +380,7 @@ _STEPS: dict[type[Entry], Callable[[RunView, Record, Any], RunView]] = {
     QuestionAsked: _ask_question,
     QuestionAnswered: _answer_question,
     Notice: _note,
+    ActionDone: _act,
     TaskChanged: _change_task,
     WorkCommitted: _commit,
     Landed: _land,

@@ -26,6 +26,7 @@ def take(view: RunView, signal: Signal, at: float) -> RunView:
         now=signal.now,
         iteration=signal.iteration,
         is_message=signal.is_message,
+        by=signal.by,
     )
     return _add(view, taken)
 

@@ -158,7 +158,7 @@ def describe_failure(check: CheckView) -> str:
     name = f"`{_shorten(check.command)}`" if check.command else check.title
     if check.status is not CheckStatus.FAILED:
         return f"{name} could not run" + (f" ({check.reason})" if check.reason else "")
-    tests = ", ".join(check.failing[:_NAMED_TESTS])
+    tests = ", ".join(map(_shorten_test, check.failing[:_NAMED_TESTS]))
     more = f" and {len(check.failing) - _NAMED_TESTS} more" if len(check.failing) > _NAMED_TESTS else ""
     text = f"{name} fails" + (f" in {tests}{more}" if tests else "")
     same = check.same_since
@@ -172,6 +172,12 @@ def _describe_findings(view: RunView) -> str:
     if not errors:
         return ""
     return f", but {count(len(errors), 'finding')}: {errors[0].finding.place} {errors[0].finding.sentence}"
+
+
+def _shorten_test(name: str) -> str:
+    """unittest names a test twice: `test_total (test_cart.Cart.test_total)`."""
+    short, _, place = name.partition(" (")
+    return short if place.endswith(f".{short})") else name
 
 
 def _shorten(command: str) -> str:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ralph.core.checks import Attribution, CheckStatus
-from ralph.core.events import TaskState
+from ralph.core.events import NOT_ISOLATED, TaskState
 from ralph.core.outcomes import Outcome
 from ralph.documents.hats.definition import show_role
 from ralph.view.model import NeedKind, RunRow, RunView, SignalView, TaskView, Tier
@@ -113,6 +113,11 @@ def label_grade(view: RunView) -> Label:
     return "none", "No checks", "idle"
 
 
+def label_sandbox(view: RunView | RunRow) -> Label | None:
+    """What to say if nothing keeps the agents of a run away from the rest of the machine; None if something does."""
+    return ("warn", "Not isolated", "need") if view.sandbox.startswith(NOT_ISOLATED) else None
+
+
 def describe_attribution(attribution: Attribution | None) -> str:
     """What the run did to a check, in words; empty if that is not known."""
     return _ATTRIBUTIONS[attribution] if attribution else ""
@@ -138,6 +143,7 @@ def describe_view(view: RunView, now: float) -> dict[str, Any]:
     return {
         "label": label_state(view),
         "grade": label_grade(view),
+        "sandbox": label_sandbox(view),
         "need_labels": [_NEEDS[need.kind] for need in view.needs],
         "checks": CHECKS,
         "attributions": {str(one): text for one, text in _ATTRIBUTIONS.items()},

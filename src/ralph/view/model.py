@@ -192,6 +192,8 @@ class SignalView:
     is_message: bool = False
     """Whether its message is for the agents."""
     receipts: tuple[ReceiptView, ...] = ()
+    by: str = ""
+    """Who sent it, for example `web:phone`; empty for the command line."""
 
 
 @value
@@ -220,6 +222,20 @@ class CommentView:
     """The first turn that changed these lines, from the one that received it; 0 if none did."""
     file_changed_by: int = 0
     """The first such turn that changed the file; 0 if none did."""
+
+
+@value
+class ActionView:
+    """Something that the user did with the run while it was not running."""
+
+    id: str
+    """What the command returned."""
+    action: str
+    """`undo`, `restore`, `revert` or `land`."""
+    result: str
+    by: str
+    """Who did it; empty for the command line."""
+    at: float
 
 
 @value
@@ -453,6 +469,7 @@ class RunView:
     comments: tuple[CommentView, ...] = ()
     """The user's comments on lines of the diff. Set by `assess`, because some wait beside the journal."""
     questions: tuple[QuestionView, ...] = ()
+    actions: tuple[ActionView, ...] = ()
     tasks: tuple[TaskView, ...] = ()
     merges: tuple[MergeView, ...] = ()
     commits: tuple[CommitView, ...] = ()

@@ -7,12 +7,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ralph.app.changes import undo_turn
+from ralph.app.changes import restore_iteration, undo_turn
 from ralph.app.comments import MAX_CHARS, MAX_COMMENTS, post_comments
 from ralph.app.landing import land_run
 from ralph.app.resume import ResumeOptions, plan_next_iteration, plan_resume, prepare_resume
 from ralph.app.run_engine import start_detached
-from ralph.app.runs import refuse_inside_a_turn
+from ralph.app.runs import clean_runs, refuse_inside_a_turn
 from ralph.app.sessions import answer_approval, find_next_batch, find_session
 from ralph.app.steer import answer_question, send_signal
 from ralph.core.errors import UsageError
@@ -128,9 +128,9 @@ def approve(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
     if choice not in (SignalType.APPROVE, SignalType.SKIP):
         raise UsageError("`choice` is approve or skip", where="choice", todo="send one of them")
     session = find_session(found.project, found.run.id)
-    answer_approval(session, Signal("", SignalType(choice), read_text(body, "text"), by=user.by))
+    _, name = answer_approval(session, Signal("", SignalType(choice), read_text(body, "text"), by=user.by))
     _start(found, ("session", "resume"))
-    return {"choice": choice.lower(), "resumed": True}
+    return {"signal": name, "choice": choice.lower(), "resumed": True}
 
 
 def resume(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
@@ -145,9 +145,9 @@ def resume(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
     plan = plan_next_iteration if is_session else plan_resume
     planned = plan(found.project, found.run, ResumeOptions())
     prepare_resume(planned)
-    found.run.mailbox.post(Signal("", SignalType.RESUME, guidance, by=user.by))
+    name = found.run.mailbox.post(Signal("", SignalType.RESUME, guidance, by=user.by)).name
     _start(found, ("session", "resume") if is_session else ("resume",))
-    return {"resumed": True}
+    return {"signal": name, "resumed": True}
 
 
 def _start(found: FoundRun, command: tuple[str, ...]) -> None:
@@ -157,19 +157,44 @@ def _start(found: FoundRun, command: tuple[str, ...]) -> None:
 def land(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
     """Bring the work of a run onto the user's branch."""
     refuse_inside_a_turn()
-    landed, verdict = asyncio.run(land_run(found.project, found.run, user.by))
+    done = asyncio.run(land_run(found.project, found.run, user.by))
+    landed, verdict = done.landed, done.verdict
     failed = [] if verdict is None else [one.title for one in verdict.results if not one.passed]
-    return {"landed": landed.moved, "branch": landed.branch, "notice": landed.notice, "failed": failed}
+    facts = {"landed": landed.moved, "branch": landed.branch, "notice": landed.notice, "failed": failed}
+    return {"action": done.action, **facts}
 
 
 def undo(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
     """Undo what the last turn of a run changed."""
     refuse_inside_a_turn()
-    undone = undo_turn(found.project, found.run, by=user.by)
-    return {"undone": undone.undone.label, "files": list(undone.restored.files)[:100]}
+    done = undo_turn(found.project, found.run, by=user.by)
+    undone = done.undone
+    return {"action": done.action, "undone": undone.undone.label, "files": list(undone.restored.files)[:100]}
+
+
+def restore(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
+    """Restore the files as an iteration left them."""
+    refuse_inside_a_turn()
+    which = read_text(body, "which", most=10, required=True)
+    done = restore_iteration(found.project, found.run, which, by=user.by)
+    return {"action": done.action, "iteration": done.number, "files": list(done.restored.files)[:100]}
+
+
+def clean(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
+    """Remove a run that is not running."""
+    refuse_inside_a_turn("an agent cannot remove runs", "leave that to the user")
+    cleaned = clean_runs(found.project, found.run.id, by=user.by)
+    return {"action": cleaned.action, "removed": list(cleaned.removed), "kept": list(cleaned.kept)}
 
 
 OPEN_ACTIONS: dict[str, Action] = {"signals": send, "answers": answer, "comments": comment}
 """What a token with the role admin may do."""
-GUARDED_ACTIONS: dict[str, Action] = {"approve": approve, "resume": resume, "land": land, "undo": undo}
+GUARDED_ACTIONS: dict[str, Action] = {
+    "approve": approve,
+    "resume": resume,
+    "land": land,
+    "undo": undo,
+    "restore": restore,
+    "clean": clean,
+}
 """What also needs the passphrase, because an agent that found the token could do it."""

@@ -74,6 +74,9 @@ class RunIndex:
                 is_hidden = self._only is not None and self._only.key != key
                 if run.path.is_dir() and not run.path.is_symlink() and not is_hidden:
                     return FoundRun(key, project, run)
+                removal = "" if is_hidden else project.describe_removal(match[1])
+                if removal:
+                    raise NoSuchRunError(removal, where=key[:120], todo="go back to the inbox")
         raise unknown
 
     def view(self, found: FoundRun, at: int | None = None) -> RunView:

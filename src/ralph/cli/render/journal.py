@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from ralph.cli.console import clock_time, one_line
 from ralph.core.checks import CheckResult, Verdict
 from ralph.core.entries import (
+    ActionDone,
     AgentsChanged,
     ChecksStarted,
     Entry,
@@ -354,6 +355,7 @@ LINES: dict[type[Entry], Callable[[Renderer, Any], list[str]]] = {
     QuestionAnswered: lambda run, entry: [f"question {entry.id} was answered by {entry.by}: {entry.answer}"],
     DocumentEdited: lambda run, entry: [f"read your change to {entry.path}"],
     Notice: lambda run, entry: [f"note: {entry.text}"],
+    ActionDone: lambda run, entry: [f"{entry.by or 'you'}: {entry.result}"],
     TaskChanged: _task_changed,
     SnapshotTaken: _no_lines,
     RunEnded: _no_lines,

@@ -1,13 +1,13 @@
 """One run in detail: its checks, findings, tasks, turns, signals and limits."""
 
-from ralph.cli.console import one_line
+from ralph.cli.console import clock_time, one_line
 from ralph.core.checks import CheckStatus
 from ralph.core.text import count
 from ralph.documents.hats.definition import show_role
 from ralph.view.attention import span
 from ralph.view.headline import describe_failure
 from ralph.view.labels import describe_means
-from ralph.view.model import CheckView, CommentView, RunView
+from ralph.view.model import ActionView, CheckView, CommentView, RunView
 
 _MARKS = {CheckStatus.PASSED: "PASS", CheckStatus.FAILED: "FAIL"}
 
@@ -20,6 +20,7 @@ def view_lines(view: RunView) -> list[str]:
     lines += _section("Tasks", [f"{task.state:<10} {task.id}  {one_line(task.title)[:80]}" for task in view.tasks])
     lines += _section("Turns", _turn_lines(view))
     lines += _section("Signals", [_signal_line(view, number) for number in range(len(view.signals))][-5:])
+    lines += _section("Actions", [_action_line(one) for one in view.actions][-5:])
     lines += _section("Comments", [comment_text(one) for one in view.comments][-10:])
     lines += _section(
         "Limits", [_limit_line(limit.name, limit.used, limit.limit, limit.share) for limit in view.limits]
@@ -76,6 +77,11 @@ def _signal_line(view: RunView, number: int) -> str:
     if comments := sum(comment.signal == signal.id for comment in view.comments):
         said = f"{count(comments, 'comment')} on the changes"
     return f"{signal.type or 'refused'}: {said}  ({effect})"
+
+
+def _action_line(action: ActionView) -> str:
+    by = f" by {action.by}" if action.by else ""
+    return f"{clock_time(action.at)}{by}: {one_line(action.result)}  ({action.id})"
 
 
 def comment_text(comment: CommentView) -> str:

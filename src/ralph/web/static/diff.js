@@ -20,6 +20,7 @@ export function DiffTab({ view, me, turn, onTurn }) {
   const { data, error } = useDiff(view, turn);
   const [drafts, setDrafts] = useDrafts(view.key);
   const [closed, setClosed] = useState({});
+  const [isSplit, setIsSplit] = useSplit();
   const [state, setState] = useState({ phase: '', text: '' });
   const isMine = me.role === 'admin' && !me.read_only && (view.alive || view.can_go_on || ['session', 'classic'].includes(view.workflow));
   const ready = drafts.filter((draft) => draft.text.trim() && !draft.editing);
@@ -54,6 +55,8 @@ export function DiffTab({ view, me, turn, onTurn }) {
         <select value=${turn} onChange=${(event) => onTurn(event.target.value)}><option value="">Whole run, base to now</option>
         ${turns.map((one) => html`<option value=${String(one.number)}>${one.is_iteration ? `Iteration of turn ${one.number}` : `Turn ${one.number}`} (${roleName(one.role)}${one.task
     ? `, ${one.task}` : ''}), ${count(one.files, 'file')}</option>`)}</select></label>
+        <div class="seg only-wide" role="group" aria-label="Layout"><button aria-pressed=${!isSplit} onClick=${() => setIsSplit(false)}>Unified</button>
+          <button aria-pressed=${isSplit} onClick=${() => setIsSplit(true)}>Split</button></div>
         <span class="sm dimmer">${isMine ? 'Choose a line to comment on it.' : ''}</span></div>
       ${error && html`<${ErrorNote} error=${error} />`}
       ${!data && !error && html`<${Loading} lines=${8} />`}
@@ -63,7 +66,7 @@ export function DiffTab({ view, me, turn, onTurn }) {
           onClick=${() => setClosed({ ...closed, [file.path]: !closed[file.path] })}><${Icon} name=${closed[file.path] ? 'right' : 'down'} tone="idle" /></button>
         <h3 class="mono cut">${file.path}</h3><${Stat} added=${file.added} removed=${file.removed} />${file.status !== 'changed'
     && html`<span class="sm dimmer">${file.status}</span>`}<span class="grow"></span><span class="sm dimmer only-wide">${changedIn(view, file.path)}</span></header>
-        ${!closed[file.path] && html`<${FileBody} file=${file} view=${view} sent=${sent} drafts=${drafts} setDrafts=${setDrafts} isMine=${isMine} />`}</article>`)}
+        ${!closed[file.path] && html`<${FileBody} file=${file} view=${view} sent=${sent} drafts=${drafts} setDrafts=${setDrafts} isMine=${isMine} isSplit=${isSplit} />`}</article>`)}
       ${sent.filter((one) => !files.some((file) => file.path === one.path)).map((one) => html`<article class="box"><header><h3 class="mono">${one.path}</h3>
         <span class="sm dimmer">not in these changes</span></header><div class="in"><${Sent} view=${view} comment=${one} /></div></article>`)}</div>
       ${(drafts.length > 0 || state.text) && html`<div class="send"><b>${count(ready.length, 'comment')} not sent</b><span class="dim sm only-wide">${view.alive
@@ -75,18 +78,19 @@ export function DiffTab({ view, me, turn, onTurn }) {
     : `Send ${count(ready.length, 'comment')}`} <kbd>C</kbd></button></div>`}</section>`;
 }
 
-function FileBody({ file, view, sent, drafts, setDrafts, isMine }) {
+function FileBody({ file, view, sent, drafts, setDrafts, isMine, isSplit }) {
   if (file.binary) return html`<${Empty} title="Binary file" />`;
   const comment = (line, side, hunk, marks) => {
     const draft = { path: file.path, line, side, hunk, marks, text: '', editing: true, id: `${file.path} ${side} ${line} ${Date.now()}` };
     setDrafts([...drafts, draft]);
   };
-  return html`<table class="hunk"><tbody>${file.hunks.map((hunk) => html`<${Hunk} hunk=${hunk} onComment=${isMine ? comment : null}
+  const Lines = isSplit ? SplitHunk : Hunk;
+  return html`<table class=${`hunk ${isSplit ? 'split' : ''}`}><tbody>${file.hunks.map((hunk) => html`<${Lines} hunk=${hunk} onComment=${isMine ? comment : null}
       below=${(line) => [
     ...sent.filter((one) => one.path === file.path && !one.isStale && isAt(one, line)).map((one) => html`<${Sent} view=${view} comment=${one} />`),
     ...drafts.filter((one) => one.path === file.path && isAt(one, line)).map((one) => html`<${Draft} draft=${one} drafts=${drafts} setDrafts=${setDrafts} />`),
   ]} />`)}
-    ${sent.filter((one) => one.path === file.path && one.isStale).map((one) => html`<tr><td class="cm" colspan="4"><${Sent} view=${view} comment=${one} /></td></tr>`)}
+    ${sent.filter((one) => one.path === file.path && one.isStale).map((one) => html`<tr><td class="cm" colspan=${isSplit ? 6 : 4}><${Sent} view=${view} comment=${one} /></td></tr>`)}
     </tbody></table>${file.left_out > 0 && html`<p class="sm dimmer in">${count(file.left_out, 'more line')}; <code>ralph diff ${view.run.id}</code> shows all.</p>`}`;
 }
 
@@ -95,15 +99,74 @@ export function Hunk({ hunk, hit = 0, onComment = null, below = null }) {
     ${hunk.lines.map((line, n) => {
     const [sign, old, fresh, text] = line;
     const kind = sign === '+' ? 'add' : sign === '-' ? 'del' : '';
-    const side = sign === '-' ? 'old' : 'new';
-    const number = sign === '-' ? old : fresh;
     const notes = below ? below(line) : [];
     return html`<tr class=${`${kind} ${hit && hit === fresh ? 'hit' : ''}`}><td class="n">${old ?? ''}</td><td class="n">${fresh ?? ''}</td>
-        <td class="s">${onComment ? html`<button class="add-comment" aria-label=${`Comment on line ${number}`}
-          onClick=${() => onComment(number, side, around(hunk.lines, n), [Math.min(n, 2)])}>${sign === '-' ? '−' : sign}</button>` : sign === '-' ? '−' : sign}</td>
+        <td class="s"><${Sign} hunk=${hunk} n=${n} onComment=${onComment} /></td>
         <td>${text}</td></tr>
       ${notes.length > 0 && html`<tr><td class="cm" colspan="4">${notes}</td></tr>`}`;
   })}`;
+}
+
+// The sign of a line. A click on it comments on the line.
+function Sign({ hunk, n, onComment }) {
+  const [sign, old, fresh] = hunk.lines[n];
+  const isOld = sign === '-';
+  const shown = isOld ? '−' : sign;
+  if (!onComment) return shown;
+  const number = isOld ? old : fresh;
+  return html`<button class="add-comment" aria-label=${`Comment on ${isOld ? 'removed line' : 'line'} ${number}`}
+    onClick=${() => onComment(number, isOld ? 'old' : 'new', around(hunk.lines, n), [Math.min(n, 2)])}>${shown}</button>`;
+}
+
+// The old lines on the left, the new ones on the right. Removed and added lines that follow each other share rows.
+function SplitHunk({ hunk, onComment = null, below = null }) {
+  const cells = (n, kind) => {
+    if (n === null) return html`<td class="n none"></td><td class="s none"></td><td class="none"></td>`;
+    const [sign, old, fresh, text] = hunk.lines[n];
+    const isOld = kind === 'old';
+    const tone = sign === '-' ? 'del' : sign === '+' ? 'add' : '';
+    return html`<td class=${`n ${tone}`}>${isOld ? old : fresh}</td>
+      <td class=${`s ${tone}`}>${isOld && sign !== '-' ? '' : html`<${Sign} hunk=${hunk} n=${n} onComment=${onComment} />`}</td><td class=${tone}>${text}</td>`;
+  };
+  return html`<tr class="at"><td class="n"></td><td class="s"></td><td>${hunk.head} ${hunk.context}</td><td class="n"></td><td class="s"></td><td></td></tr>
+    ${pairLines(hunk.lines).map(([left, right]) => {
+    const both = left === right ? [left] : [left, right].filter((n) => n !== null);
+    const notes = below ? both.flatMap((n) => below(hunk.lines[n])) : [];
+    return html`<tr>${cells(left, 'old')}${cells(right, 'new')}</tr>
+      ${notes.length > 0 && html`<tr><td class="cm" colspan="6">${notes}</td></tr>`}`;
+  })}`;
+}
+
+function pairLines(lines) {
+  const pairs = [];
+  let removed = [];
+  let added = [];
+  const flush = () => {
+    for (let n = 0; n < Math.max(removed.length, added.length); n += 1) pairs.push([removed[n] ?? null, added[n] ?? null]);
+    removed = [];
+    added = [];
+  };
+  lines.forEach(([sign], n) => {
+    if (sign === '-') { if (added.length) flush(); removed.push(n); return; }
+    if (sign === '+') { added.push(n); return; }
+    flush();
+    pairs.push([n, n]);
+  });
+  flush();
+  return pairs;
+}
+
+// Two columns need a wide screen. The choice holds for this tab of the browser.
+function useSplit() {
+  const wide = matchMedia('(min-width: 1000px)');
+  const [isWide, setIsWide] = useState(wide.matches);
+  const [isWanted, setIsWanted] = useState(sessionStorage.getItem('ralph-split') === 'yes');
+  useEffect(() => {
+    const change = () => setIsWide(wide.matches);
+    wide.addEventListener('change', change);
+    return () => wide.removeEventListener('change', change);
+  }, []);
+  return [isWide && isWanted, (value) => { sessionStorage.setItem('ralph-split', value ? 'yes' : ''); setIsWanted(value); }];
 }
 
 function around(lines, n) {

@@ -1,8 +1,9 @@
 // The inbox and the list of runs: what needs the user first, then groups. Updates never move what the user points at.
-import { html, agentName, Bar, Empty, ErrorNote, firstLine, Icon, Loading, money, Note, Prose, span, State, useClock, useEffect, useKeys,
+import { html, agentName, Bar, count, Empty, ErrorNote, firstLine, Icon, Loading, money, Note, Prose, span, State, useClock, useEffect, useKeys,
   useMemo, useRef, useState } from './lib.js';
 import { act, getTagged, stream } from './api.js';
 import { NeedCard } from './needs.js';
+import { SelectBar, useSelection } from './select.js';
 
 const MAX_CARDS = 4;
 
@@ -14,6 +15,8 @@ export function Inbox({ me, project, isInbox, onLost, onNeeds, onSay }) {
   const list = useRows([project && `project:${project}`, query].filter(Boolean).join(' '), onLost);
   const area = useRef(null);
   const field = useRef(null);
+  const selection = useSelection(list.rows);
+  const isMine = me.role === 'admin' && !me.read_only;
   useEffect(() => { const id = setTimeout(() => setQuery(text), 250); return () => clearTimeout(id); }, [text]);
   useEffect(() => { onNeeds(list.needs); }, [list.needs]);
   useEffect(() => { if (list.data && list.needs) onSay(`${list.needs} need you`); }, [list.needs]);
@@ -27,11 +30,13 @@ export function Inbox({ me, project, isInbox, onLost, onNeeds, onSay }) {
     '/': () => field.current.focus(),
     w: () => nextNeed(area.current),
     j: () => moveTo(1), k: () => moveTo(-1),
+    s: () => isMine && selection.toggleMode(),
+    x: (event) => selection.isOn && selection.toggle(event.target.closest?.('tr[data-key]')?.dataset.key),
     Enter: (event) => event.target.closest?.('tr[tabindex]')?.querySelector('a')?.click(),
   });
 
   const rows = list.rows;
-  const cards = isInbox ? chooseCards(rows) : [];
+  const cards = isInbox && !selection.isOn ? chooseCards(rows) : [];
   const shown = new Set(cards.map((card) => card.row.key));
   const rest = rows.filter((row) => !shown.has(row.key));
   return html`<main class="page" id="main" ref=${area} onPointerEnter=${() => list.hold(true)}
@@ -43,8 +48,10 @@ export function Inbox({ me, project, isInbox, onLost, onNeeds, onSay }) {
         onKeyDown=${(event) => { if (event.key === 'Escape') { setText(''); event.target.blur(); } }} /><kbd>/</kbd></label>
       <div class="seg only-wide" role="group" aria-label="Group"><button aria-pressed=${!byProject}
         onClick=${() => setByProject(false)}>By state</button><button aria-pressed=${byProject}
-        onClick=${() => setByProject(true)}>By project</button></div><span class="grow"></span>
-      <span class="dim sm only-wide">Next that needs you <kbd>w</kbd></span></div>
+        onClick=${() => setByProject(true)}>By project</button></div>
+      ${isMine && rows.length > 0 && html`<button class="btn" aria-pressed=${selection.isOn} onClick=${selection.toggleMode}>${selection.isOn ? 'End selection' : 'Select'} <kbd>s</kbd></button>`}
+      <span class="grow"></span>
+      <${Isolation} rows=${rows} /><span class="dim sm only-wide">Next that needs you <kbd>w</kbd></span></div>
     ${list.error && (list.error.status === 400
     ? html`<p class="sm c-fail row filter-error" role="alert"><${Icon} name="failo" />${list.error.what}: ${list.error.todo}</p>`
     : html`<${ErrorNote} error=${list.error} onRetry=${list.reload} />`)}
@@ -57,11 +64,19 @@ export function Inbox({ me, project, isInbox, onLost, onNeeds, onSay }) {
       <span class="sm dimmer only-wide">${me.groups['needs you'][1]}</span></div>
       <section class="cards" aria-label="Needs you">${cards.map(({ row, need, n }) => html`<${NeedCard} key=${`${row.key}-${need.kind}-${need.id}`}
         row=${row} need=${need} label=${row.need_labels[n]} now=${now} me=${me} onDone=${onSay} />`)}</section>`}
-    ${isInbox && list.data && rows.length > 0 && !cards.length && html`<section class="box"><${Empty} title="Nothing needs you">
+    ${isInbox && !selection.isOn && list.data && rows.length > 0 && !cards.length && html`<section class="box"><${Empty} title="Nothing needs you">
       ${list.data.counts.working ? `${list.data.counts.working} working.` : 'No run is working.'} The next one that needs you shows
       here.<//></section>`}
     ${rest.length > 0 && html`<${Table} rows=${rest} byProject=${byProject} groups=${me.groups} counts=${list.data.counts}
-      now=${now} more=${list.more} me=${me} hasCards=${cards.length > 0} />`}</main>`;
+      now=${now} more=${list.more} me=${me} hasCards=${cards.length > 0} selection=${selection} />`}
+    ${selection.isOn && html`<${SelectBar} selection=${selection} rows=${rows} onSay=${onSay} onDone=${list.reload} />`}</main>`;
+}
+
+// A run that is over can do no more harm, so only those that work count.
+function Isolation({ rows }) {
+  const open = rows.filter((row) => row.alive && row.sandbox.startsWith('not isolated'));
+  if (!open.length) return null;
+  return html`<span class="sm row now" title=${open[0].sandbox}><${Icon} name="warn" tone="need" />${count(open.length, 'run')} not isolated</span>`;
 }
 
 function chooseCards(rows) {
@@ -94,7 +109,7 @@ function titleOf(name, groups, hasCards) {
   return groups[name]?.[0] || name;
 }
 
-function Table({ rows, byProject, groups, counts, now, more, me, hasCards }) {
+function Table({ rows, byProject, groups, counts, now, more, me, hasCards, selection }) {
   const sections = useMemo(() => {
     const found = new Map();
     for (const row of rows) {
@@ -116,18 +131,21 @@ function Table({ rows, byProject, groups, counts, now, more, me, hasCards }) {
         ${byProject ? name : titleOf(name, groups, hasCards)}</button>
       <span class="count">${byProject || name === 'needs you' ? members.length : counts[name] ?? members.length}</span><span class="grow"></span>
       <span class="sm dimmer plainweight">${byProject ? '' : groups[name]?.[1]}</span></span></td></tr>
-      ${!closed[name] && members.map((row) => html`<${Row} key=${row.key} row=${row} now=${now} me=${me} />`)}</tbody>`)}
+      ${!closed[name] && members.map((row) => html`<${Row} key=${row.key} row=${row} now=${now} me=${me} selection=${selection} />`)}</tbody>`)}
   </table>${more && html`<p class="more"><button class="btn" onClick=${more}>Show 100 more</button></p>`}`;
 }
 
-function Row({ row, now, me }) {
+function Row({ row, now, me, selection }) {
   const isOneLine = row.group === 'done';
   const title = firstLine(row.task) || row.id;
   const wake = () => act(row.key, 'snooze', { minutes: 0 });
   const head = html`<${Prose} text=${row.reasons[0] || row.headline} />`;
   const limit = row.cost_limit;
   const cost = row.spent.turns && row.spent.unpriced_turns === row.spent.turns ? null : row.spent.cost;
-  return html`<tr tabindex="0" data-run=${row.id}><td><${State} label=${row.label} /></td>
+  const isChosen = selection.isOn && selection.keys.has(row.key);
+  return html`<tr tabindex="0" data-run=${row.id} data-key=${row.key} class=${isChosen ? 'sel' : ''}><td>${selection.isOn
+    ? html`<label class="row"><input type="checkbox" checked=${isChosen} aria-label=${`Select ${title}`} onChange=${() => selection.toggle(row.key)} /><${State} label=${row.label} /></label>`
+    : html`<${State} label=${row.label} />`}</td>
     <td>${isOneLine
     ? html`<a href=${`/r/${row.key}`}><span class="title in">${title}</span></a>${' '}<span class="dim sm" title=${row.headline}>${head}</span>`
     : html`<a class="title" href=${`/r/${row.key}`}>${title}</a><span class="head2" title=${row.headline}>${head}</span>`}

@@ -85,7 +85,7 @@ function Head({ view, now, id, tab, isMine, panel, setPanel, send, steer }) {
       ${view.run.branch && html`<span>·</span><${Icon} name="branch" /><span class="mono cut">${view.run.branch}</span>`}
       <span class="only-wide">·</span><span class="only-wide now">started ${clock(view.started_at || view.run.created_at)}, ${span(now - (view.started_at || view.run.created_at))} ago</span></nav>
     <div class="line1"><h1 class="cut" title=${view.run.task}>${firstLine(view.run.task)}</h1><${Badge} label=${view.display.label} />
-      <${Badge} label=${view.display.grade} /><span class="grow"></span><${Actions} view=${view} isMine=${isMine} setPanel=${setPanel} send=${send} steer=${steer} /></div>
+      <${Badge} label=${view.display.grade} />${view.display.sandbox && html`<span title=${view.sandbox}><${Badge} label=${view.display.sandbox} /></span>`}<span class="grow"></span><${Actions} view=${view} isMine=${isMine} setPanel=${setPanel} send=${send} steer=${steer} /></div>
     ${panel && html`<${Confirm} view=${view} panel=${panel} onClose=${() => setPanel('')} send=${send} />`}
     <p class="headline"><${Prose} text=${view.headline} /></p>
     <div class="limits">${view.limits.filter((limit) => limit.name !== 'deadline').map((limit) => html`<div class="limit"><div class="k">
@@ -159,6 +159,8 @@ function Work({ view, now, turn, iteration, onTurn, onIteration }) {
       : html`<${Iterations} view=${view} now=${now} iteration=${iteration} onIteration=${onIteration} />`}
     ${view.tasks.length === 0 && html`<${Turns} view=${view} turn=${turn} onTurn=${onTurn} now=${now} />`}
     ${view.run.criterion && html`<div class="divided"><h2>Until</h2><p class="dim spaced"><${Prose} text=${view.run.criterion} /></p></div>`}
+    ${view.actions.length > 0 && html`<div class="divided"><h2>Done with this run</h2><ul>${view.actions.slice(-3).reverse().map((one) => html`<li class="sm dim spaced">
+      ${clock(one.at)} ${one.result}</li>`)}</ul></div>`}
     ${view.notices.length > 0 && html`<div class="divided"><h2>Notices</h2><ul>${view.notices.slice(-3).reverse().map((notice) => html`<li class="sm dim spaced">
       <${Prose} text=${notice.text} /></li>`)}</ul></div>`}</aside>`;
 }

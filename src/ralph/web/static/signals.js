@@ -45,7 +45,7 @@ function SignalItem({ signal, view, now }) {
   const [open, setOpen] = useState(false);
   const lines = (signal.message || '').trim().split('\n');
   const acks = view.display.signals[signal.id] || [];
-  const by = signal.by?.startsWith('web:') ? signal.by.slice(4) : 'you';
+  const by = nameOf(signal.by);
   return html`<li class="sig" data-signal=${signal.type}><div class="row top-row"><span class="grow">
       ${signal.type !== 'STEER' && html`<span class="tok">${(signal.type || 'refused').toLowerCase()}</span> `}
       <b class="w5">${open ? signal.message : firstLine(signal.message) || (signal.type ? '' : signal.name)}</b></span>
@@ -56,11 +56,22 @@ function SignalItem({ signal, view, now }) {
     ? html`<b class="c-need">${text.split(',')[0]}</b>${text.slice(text.split(',')[0].length)}` : text}</span></p>`)}</li>`;
 }
 
+function nameOf(by) {
+  return by?.startsWith('web:') ? by.slice(4) : by || 'you';
+}
+
+function ActionList({ view, now }) {
+  if (!view.actions.length) return null;
+  return html`<div class="box"><header><h2>Done with this run</h2><span class="count">${view.actions.length}</span></header><div class="in"><ul class="sigs">
+    ${[...view.actions].reverse().map((one) => html`<li class="sig" key=${one.id} data-action=${one.action}><b class="w5">${one.result}</b>
+      <p class="sm dimmer">${nameOf(one.by)} · ${span(now - one.at)} ago · <span class="mono">${one.id}</span></p></li>`)}</ul></div></div>`;
+}
+
 export function SignalsTab({ view, me, now, composer }) {
   return html`<section class="pane narrow" aria-label="Signals"><div class="box"><header><h2>Send</h2>
       <span class="sm dim">A steer stays in force for later turns until the run ends.</span></header>
       <div class="in"><${Composer} view=${view} me=${me} composer=${composer} /></div></div>
     <div class="box"><header><h2>Ledger</h2><span class="count">${view.signals.length}</span></header>
-      <div class="in"><${SignalList} view=${view} now=${now} /></div></div></section>`;
+      <div class="in"><${SignalList} view=${view} now=${now} /></div></div><${ActionList} view=${view} now=${now} /></section>`;
 }
 
