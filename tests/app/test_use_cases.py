@@ -110,8 +110,10 @@ def test_run_that_is_aborted_can_be_cleaned(project: Project) -> None:
     end_run(project, find_run_to_abort(project, None, revert=False), "enough")
     assert run.outcome() is Outcome.ABORTED
     assert list_worktrees(project) == []
-    assert clean_runs(project, keep=0, days=0).removed == (run.id,)
-    assert project.runs() == []
+    cleaned = clean_runs(project, keep=0, days=0, by="web:phone")
+    assert cleaned.removed == (run.id,) and project.runs() == []
+    with pytest.raises(UsageError, match=rf"run {run.id} was removed on .* by web:phone \({cleaned.action}\)"):
+        project.run(run.id)
 
 
 def test_nothing_starts_before_the_user_agreed(project: Project) -> None:

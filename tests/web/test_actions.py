@@ -175,6 +175,8 @@ def test_feedback_to_a_session_is_stored_and_planned(server: Server, tmp_path: P
         ("comments", {"items": []}, "items"),
         ("comments", {"items": [{"path": "a", "line": 0, "text": "x"}]}, "line"),
         ("comments", {"items": [{"path": "a`\n", "line": 1, "text": "x"}]}, "path"),
+        ("comments", {"items": [{"path": "a/../../b", "line": 1, "text": "x"}]}, "path"),
+        ("comments", {"items": [{"path": "/etc/passwd", "line": 1, "text": "x"}]}, "path"),
         ("comments", {"items": ["x"]}, "comment"),
     ],
 )

@@ -4,12 +4,15 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from ralph.app.runs import find_latest_run
 from ralph.app.views import open_view
-from ralph.core.codec import format_time
+from ralph.core.codec import format_time, from_plain, parse_json_object
 from ralph.core.entries import Notice
 from ralph.core.errors import RalphError, UsageError
+from ralph.core.prompt import PartSize, count_tokens
 from ralph.store.documents import Documents, digest
 from ralph.store.files import read_limited, to_text
 from ralph.store.runs import Project, RunDir
@@ -17,6 +20,7 @@ from ralph.view.fold_cost import add_sums
 from ralph.view.model import CostGroup, Sums, TurnView
 from ralph.workflows.loop import HOME
 
+_PROMPT_LIMIT, _TURN_LIMIT = 16 << 20, 1 << 20
 _PATH = re.compile(rf"(?:{re.escape(HOME)}|\.ralph/runs/[\w-]+)/completion-[\w.+-]+\.md")
 TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
 
@@ -142,3 +146,37 @@ def _turn_row(run: RunDir, turn: TurnView) -> dict[str, Any]:
     facts = {"run": run.id, "turn": turn.number, "work": turn.key, "role": turn.role, "agent": turn.agent}
     tokens = {name: getattr(used, name) for name in TOKENS}
     return {**facts, "model": used.model, **tokens, "cost": None if used.cost is None else round(used.cost, 6)}
+
+
+@dataclass(frozen=True)
+class TurnPrompt:
+    """The prompt of a turn as it was sent, and what each part of it takes."""
+
+    run: str
+    turn: int
+    text: str
+    parts: tuple[PartSize, ...]
+
+
+def read_prompt(project: Project, wanted: str | None, turn: int | None = None) -> TurnPrompt:
+    """The prompt of a turn of a run. Default: the latest turn of the latest run."""
+    run = project.run(wanted) if wanted else find_latest_run(project, None)
+    found = {
+        int(path.name[:5]): path for path in (run.path / "turns").glob("[0-9]*-*") if (path / "prompt.md").exists()
+    }
+    if not found or (turn is not None and turn not in found):
+        known = f"{min(found)} to {max(found)}" if found else ""
+        raise UsageError(
+            f"run {run.id} has no turn {'' if turn is None else turn}".strip(),
+            todo=f"its turns are {known}" if found else f"`ralph logs {run.id}` shows what happened",
+        )
+    number = max(found) if turn is None else turn
+    text = to_text(read_limited(found[number] / "prompt.md", _PROMPT_LIMIT))
+    return TurnPrompt(run.id, number, text, _read_parts(found[number]) or (PartSize("prompt", count_tokens(text)),))
+
+
+def _read_parts(turn: Path) -> tuple[PartSize, ...]:
+    """The parts that were stored with the turn; none if an older version of Ralph started it."""
+    path = turn / "turn.json"
+    about = parse_json_object(read_limited(path, _TURN_LIMIT)) if path.exists() else {}
+    return from_plain(tuple[PartSize, ...], about.get("parts", []), f"{path}: parts")

@@ -1,15 +1,14 @@
 """`ralph export`: a run as one page for others."""
 
 import sys
-from pathlib import Path
 
 import click
 
-from ralph.app.export import export_html
+from ralph.app.export import export_html, write_page
 from ralph.app.runs import find_latest_run
 from ralph.cli.console import json_option, open_project, print_result, run_argument
 from ralph.core.errors import UsageError
-from ralph.store.files import to_bytes, write_atomic
+from ralph.store.files import to_bytes
 
 
 @click.command("export")
@@ -28,20 +27,12 @@ def export(run: str | None, as_html: bool, output: str | None, force: bool, as_j
         raise UsageError("there is no format", todo="add --html")
     project = open_project()
     chosen = find_latest_run(project, run)
-    page = to_bytes(export_html(project, chosen))
     if output == "-":
         if as_json:
             raise UsageError("-o - prints the page, so there is no place for JSON", todo="leave out --json or -o -")
-        sys.stdout.buffer.write(page)
+        sys.stdout.buffer.write(to_bytes(export_html(project, chosen)))
         sys.stdout.buffer.flush()
         return 0
-    place = Path(output or f"ralph-{chosen.id}.html")
-    if place.is_dir():
-        raise UsageError(f"{place} is a directory", todo=f"name a file in it: -o {place / f'ralph-{chosen.id}.html'}")
-    if not place.parent.is_dir():
-        raise UsageError(f"there is no directory {place.parent}", todo="create it, or name another file")
-    if place.exists() and not force:
-        raise UsageError(f"{place} exists already", todo="add --force to replace it, or name another file with -o")
-    write_atomic(place, page)
-    lines = [f"Wrote {place} ({len(page) // 1024 + 1} KB). It opens in any browser, without a network."]
-    return print_result(as_json, lines, command="export", run=chosen.id, path=str(place), bytes=len(page))
+    page = write_page(project, chosen, output, force=force)
+    lines = [f"Wrote {page.path} ({page.size // 1024 + 1} KB). It opens in any browser, without a network."]
+    return print_result(as_json, lines, command="export", run=chosen.id, path=str(page.path), bytes=page.size)

@@ -6,7 +6,6 @@ import importlib
 import io
 import json
 import sys
-import traceback
 
 import click
 
@@ -165,6 +164,8 @@ def main() -> None:
             error.strerror or str(error), where=str(error.filename or ""), todo=todo, outcome=outcome, as_json=as_json
         )
     except Exception as error:  # noqa: BLE001 - nothing catches it above: the user gets a sentence and the traceback
+        import traceback  # it takes long to import, and no other command needs it
+
         traceback.print_exc()
         todo = "this is a bug in Ralph; please report it with the lines above"
         _fail(f"{type(error).__name__}: {error}", todo=todo, outcome=Outcome.INTERNAL_ERROR, as_json=as_json)

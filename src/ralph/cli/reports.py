@@ -1,23 +1,19 @@
 """`ralph report`, `ralph cost` and `ralph prompt`: what a run left to read."""
 
-import json
 from dataclasses import asdict
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import click
 
-from ralph.app.reports import FiledReport, list_reports, read_receipt, read_report
+from ralph.app.reports import FiledReport, list_reports, read_prompt, read_receipt, read_report
 from ralph.app.runs import find_latest_run
 from ralph.cli.console import json_option, open_project, print_json, print_result, run_argument
-from ralph.core.codec import from_plain, parse_time
-from ralph.core.errors import UsageError
+from ralph.core.codec import parse_time
 from ralph.core.events import NOT_ISOLATED
-from ralph.core.prompt import PartSize, count_tokens
+from ralph.core.prompt import count_tokens
 from ralph.core.text import count
 from ralph.documents.hats.definition import show_role
-from ralph.store.files import read_limited, to_text
 from ralph.store.journal import advise_to_adopt
 from ralph.view.model import Sums
 
@@ -111,9 +107,6 @@ def _money(sums: dict[str, Any]) -> str:
     return f"{tokens}  ${sums['cost']:.4f}"
 
 
-_PROMPT_LIMIT, _TURN_LIMIT = 16 << 20, 1 << 20
-
-
 @click.command("prompt")
 @run_argument
 @click.option("--turn", type=int, help="The number of the turn. Default: the latest.")
@@ -124,38 +117,17 @@ def prompt(run: str | None, turn: int | None, only: bool, as_json: bool) -> int:
 
     Four characters count as one token. A part with a budget never exceeds it; the prompt says what was left out.
     """
-    project = open_project()
-    runs = project.runs()
-    if not run and not runs:
-        raise UsageError("there is no run yet", where=str(project.root), todo="start one with `ralph loop`")
-    chosen = project.run(run) if run else runs[-1]
-    turns = {
-        int(path.name[:5]): path for path in (chosen.path / "turns").glob("[0-9]*-*") if (path / "prompt.md").exists()
-    }
-    if not turns or (turn is not None and turn not in turns):
-        known = f"{min(turns)} to {max(turns)}" if turns else ""
-        raise UsageError(
-            f"run {chosen.id} has no turn {'' if turn is None else turn}".strip(),
-            todo=f"its turns are {known}" if turns else f"`ralph logs {chosen.id}` shows what happened",
-        )
-    number = turn if turn is not None else max(turns)
-    text = to_text(read_limited(turns[number] / "prompt.md", _PROMPT_LIMIT))
-    parts = _read_parts(turns[number]) or [PartSize("prompt", count_tokens(text))]
+    found = read_prompt(open_project(), run, turn)
     if as_json:
-        rows = [asdict(part) for part in parts]
-        print_json(command="prompt", run=chosen.id, turn=number, tokens=count_tokens(text), parts=rows, prompt=text)
+        rows = [asdict(part) for part in found.parts]
+        tokens = count_tokens(found.text)
+        print_json(command="prompt", run=found.run, turn=found.turn, tokens=tokens, parts=rows, prompt=found.text)
         return 0
     if not only:
-        click.echo(text)
-    click.echo(f"Turn {number} of {chosen.id}: about {count_tokens(text)} tokens")
-    width = max(len(part.name) for part in parts)
-    for part in parts:
+        click.echo(found.text)
+    click.echo(f"Turn {found.turn} of {found.run}: about {count_tokens(found.text)} tokens")
+    width = max(len(part.name) for part in found.parts)
+    for part in found.parts:
         budget = f" of {part.budget}" if part.budget else ""
         click.echo(f"  {part.name:<{width}}  {part.tokens:>6}{budget:<9}  {part.purpose}".rstrip())
     return 0
-
-
-def _read_parts(turn: Path) -> list[PartSize]:
-    """The parts that were stored with the turn; none if an older version of Ralph started it."""
-    about = json.loads(read_limited(turn / "turn.json", _TURN_LIMIT)) if (turn / "turn.json").exists() else {}
-    return list(from_plain(tuple[PartSize, ...], about.get("parts", []), f"{turn / 'turn.json'}: parts"))

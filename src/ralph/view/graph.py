@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ralph.documents.agent.events import topic_matches
-from ralph.documents.hats.definition import COORDINATOR, HatsSettings
+from ralph.documents.hats.definition import COORDINATOR, HatsSettings, show_role
 from ralph.view.model import GraphEdge, GraphNode, RunGraph, RunView
 
 
@@ -54,7 +54,7 @@ def draw_hats(settings: HatsSettings) -> RunGraph:
     columns = _measure_distances([COORDINATOR, *names], edges)
     titles = {hat.id: hat.name or hat.id for hat in settings.hats}
     nodes = [
-        GraphNode(id=name, title=titles.get(name, name), state="unused", x=columns[name], y=0)
+        GraphNode(id=name, title=titles.get(name, show_role(name)), state="unused", x=columns[name], y=0)
         for name in (COORDINATOR, *names)
     ]
     return RunGraph("hats", _place(nodes, tuple(edges)), tuple(edges))

@@ -175,7 +175,7 @@ def describe_signal(signal: SignalView, now: float) -> list[tuple[str, str, str]
     if not signal.is_message and signal.state == "accepted":
         return [("pass", "pass", "Done")]
     age = max(0.0, now - signal.at) if signal.at else 0.0
-    reason = f" {signal.reason}." if signal.reason else ""
+    reason = f" {signal.reason[0].upper()}{signal.reason[1:]}." if signal.reason else ""
     return [("wait", "need" if age > 60 else "idle", f"Not received yet, {_span(age)}.{reason}")]
 
 

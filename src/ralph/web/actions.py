@@ -94,6 +94,8 @@ def _read_comment(item: Any) -> DiffComment:
         raise UsageError("`line` must be a number, 1 or higher", where="items", todo="send the line of the diff")
     if side not in ("new", "old"):
         raise UsageError("`side` is `new` or `old`", where="items", todo="send one of them")
+    if path.startswith("/") or ".." in path.split("/"):
+        raise UsageError("`path` is not a file of the diff", where="items", todo="send a path as the diff has it")
     if any(character in path for character in "`\n\r"):
         raise UsageError("`path` has a character that no comment can name", where="items", todo="send a plain steer")
     return DiffComment(

@@ -143,7 +143,7 @@ function App() {
   }
   return html`<a class="skip btn" href="#main">Skip to content</a>${bar}
     ${!match && !me.has_passphrase && !me.read_only && me.role === 'admin' && html`<div class="strip"><${Note} icon="none">You can watch,
-      steer and answer here. To approve, land, undo and resume, set a passphrase in a terminal:
+      steer and answer here. To approve, land, undo and resume, set a passphrase in a terminal:${' '}
       <code>ralph web passphrase</code><//></div>`}
     ${screen}<${BottomBar} path=${path} needs=${needs} /><${Passphrase} />
     <div class="sr" role="status" aria-live="polite">${said}</div>`;

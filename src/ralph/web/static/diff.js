@@ -1,5 +1,5 @@
 // The diff of the whole run or of one turn, with comments on lines. Drafts stay in this tab; what is sent is kept by the run.
-import { html, Badge, clock, count, Empty, ErrorNote, Icon, Loading, roleName, useEffect, useKeys, useRef, useState } from './lib.js';
+import { html, Badge, clock, count, Empty, ErrorNote, Icon, Loading, Prose, roleName, useEffect, useKeys, useRef, useState } from './lib.js';
 import { act, get } from './api.js';
 
 export function useDiff(view, turn, isWanted = true) {
@@ -202,7 +202,7 @@ function Sent({ view, comment }) {
   return html`<div class="cmt" data-comment="sent"><div class="meta"><b>You</b><span>${comment.isStale ? 'was ' : ''}${lines(comment)}${signal?.at
     ? ` · ${clock(signal.at)}` : ''}</span><span class="grow"></span><${Badge} label=${ackOf(view, comment)} /></div><p>${comment.text}</p>
     ${comment.isStale && html`<pre class="out">${comment.snippet}</pre>`}
-    ${(view.display.signals[comment.signal] || []).map(([icon, tone, text]) => html`<p class="ack"><${Icon} name=${icon} tone=${tone} /><span>${text}</span></p>`)}
+    ${(view.display.signals[comment.signal] || []).map(([icon, tone, text]) => html`<p class="ack"><${Icon} name=${icon} tone=${tone} /><span><${Prose} text=${text} /></span></p>`)}
     ${change && html`<p class="ack"><${Icon} name="check" tone="pass" /><span>Turn ${change.number} changed ${comment.changed_by ? 'these lines' : 'the file, not these lines'}${change.snapshot
     ? html` (<code>${change.snapshot.slice(0, 8)}</code>)` : ''}</span></p>`}
     ${comment.isStale && html`<p class="ack"><${Icon} name="none" tone="idle" /><span>The line has changed since; this is the text it was written on.</span></p>`}</div>`;

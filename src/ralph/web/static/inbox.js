@@ -130,7 +130,7 @@ function Table({ rows, byProject, groups, counts, now, more, me, hasCards, selec
         onClick=${() => setClosed({ ...closed, [name]: !closed[name] })}><${Icon} name=${closed[name] ? 'right' : 'down'} tone="idle" />
         ${byProject ? name : titleOf(name, groups, hasCards)}</button>
       <span class="count">${byProject || name === 'needs you' ? members.length : counts[name] ?? members.length}</span><span class="grow"></span>
-      <span class="sm dimmer plainweight">${byProject ? '' : groups[name]?.[1]}</span></span></td></tr>
+      <span class="sm dimmer plainweight only-wide">${byProject ? '' : groups[name]?.[1]}</span></span></td></tr>
       ${!closed[name] && members.map((row) => html`<${Row} key=${row.key} row=${row} now=${now} me=${me} selection=${selection} />`)}</tbody>`)}
   </table>${more && html`<p class="more"><button class="btn" onClick=${more}>Show 100 more</button></p>`}`;
 }

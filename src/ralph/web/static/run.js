@@ -20,7 +20,7 @@ export function RunPage({ id, tab, me, onLost, onSay }) {
   const [panel, setPanel] = useState('');
   const [problem, setProblem] = useState('');
   const composer = useRef(null);
-  const isMine = me.role === 'admin' && !me.read_only;
+  const isMine = me.role === 'admin' && !me.read_only && !gone;
   const current = tab || (view && !view.alive ? 'checks' : 'live');
   const open = (name) => navigate(`/r/${id}/${name}`);
   useEffect(() => { if (view) document.title = `${firstLine(view.run.task)} · Ralph`; }, [view?.run.task]);
@@ -61,9 +61,9 @@ export function RunPage({ id, tab, me, onLost, onSay }) {
     ${(problem || offline || gone || view.doubt || view.needs.length > 0) && html`<div class="strip">
       ${problem && html`<${Note} kind="fail" icon="failo">${problem}<//>`}
       ${gone && html`<${Note} kind="need"><b>The run was removed.</b> What you see is the last that was known. <a class="link" href="/">Inbox</a><//>`}
-      ${offline && html`<${Note} kind="need"><b>Not connected.</b> What you see is from ${offline}. Trying again.<//>`}
+      ${offline && !gone && html`<${Note} kind="need"><b>Not connected.</b> What you see is from ${offline}. Trying again.<//>`}
       ${view.doubt && html`<${Note} kind="need"><b>Ralph cannot vouch for this run:</b> ${view.doubt}.<//>`}
-      ${view.needs.slice(0, 4).map((need, n) => html`<${NeedCard} key=${`${need.kind}-${need.id}`} row=${row} need=${need} label=${view.display.need_labels[n]}
+      ${!gone && view.needs.slice(0, 4).map((need, n) => html`<${NeedCard} key=${`${need.kind}-${need.id}`} row=${row} need=${need} label=${view.display.need_labels[n]}
         now=${now} me=${me} showsRun=${false} onDone=${(said) => { onSay(said); reload(); }} />`)}</div>`}
     <main class=${`panes ${current === 'diff' ? 'two' : ''} ${current === 'signals' ? 'two' : ''}`} id="main">
       ${current === 'diff' ? html`<${DiffTab} view=${view} me=${me} turn=${diffTurn} onTurn=${setDiffTurn} />` : html`
@@ -85,7 +85,7 @@ function Head({ view, now, id, tab, isMine, panel, setPanel, send, steer }) {
       ${view.run.branch && html`<span>·</span><${Icon} name="branch" /><span class="mono cut">${view.run.branch}</span>`}
       <span class="only-wide">·</span><span class="only-wide now">started ${clock(view.started_at || view.run.created_at)}, ${span(now - (view.started_at || view.run.created_at))} ago</span></nav>
     <div class="line1"><h1 class="cut" title=${view.run.task}>${firstLine(view.run.task)}</h1><${Badge} label=${view.display.label} />
-      <${Badge} label=${view.display.grade} />${view.display.sandbox && html`<span title=${view.sandbox}><${Badge} label=${view.display.sandbox} /></span>`}<span class="grow"></span><${Actions} view=${view} isMine=${isMine} setPanel=${setPanel} send=${send} steer=${steer} /></div>
+      <${Badge} label=${view.display.grade} />${view.display.sandbox && html`<span class="row" title=${view.sandbox}><${Badge} label=${view.display.sandbox} /></span>`}<span class="grow"></span><${Actions} view=${view} isMine=${isMine} setPanel=${setPanel} send=${send} steer=${steer} /></div>
     ${panel && html`<${Confirm} view=${view} panel=${panel} onClose=${() => setPanel('')} send=${send} />`}
     <p class="headline"><${Prose} text=${view.headline} /></p>
     <div class="limits">${view.limits.filter((limit) => limit.name !== 'deadline').map((limit) => html`<div class="limit"><div class="k">

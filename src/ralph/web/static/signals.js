@@ -1,5 +1,5 @@
 // Messages to the agents: the composer, and what became of each signal.
-import { html, firstLine, Icon, roleName, span, useState } from './lib.js';
+import { html, count, firstLine, Icon, Prose, roleName, span, useState } from './lib.js';
 import { act } from './api.js';
 
 export function Composer({ view, me, composer, onSaid }) {
@@ -46,14 +46,16 @@ function SignalItem({ signal, view, now }) {
   const lines = (signal.message || '').trim().split('\n');
   const acks = view.display.signals[signal.id] || [];
   const by = nameOf(signal.by);
+  const comments = view.comments.filter((one) => one.signal === signal.id).length;
+  const title = comments ? `${count(comments, 'comment')} on the changes` : firstLine(signal.message) || (signal.type ? '' : signal.name);
   return html`<li class="sig" data-signal=${signal.type}><div class="row top-row"><span class="grow">
       ${signal.type !== 'STEER' && html`<span class="tok">${(signal.type || 'refused').toLowerCase()}</span> `}
-      <b class="w5">${open ? signal.message : firstLine(signal.message) || (signal.type ? '' : signal.name)}</b></span>
+      <b class="w5">${open ? signal.message : title}</b></span>
       ${lines.length > 1 && html`<button class="linkish sm" onClick=${() => setOpen(!open)}>${open ? 'Less' : 'All'}</button>`}</div>
     <p class="sm dimmer">${by}${signal.at ? ` · ${span(now - signal.at)} ago` : ''} · to ${signal.target || 'everyone'}${signal.now
   ? ' · at once' : ''}</p>
     ${acks.map(([icon, tone, text]) => html`<p class="ack"><${Icon} name=${icon} tone=${tone} /><span>${tone === 'need'
-    ? html`<b class="c-need">${text.split(',')[0]}</b>${text.slice(text.split(',')[0].length)}` : text}</span></p>`)}</li>`;
+    ? html`<b class="c-need">${text.split(',')[0]}</b><${Prose} text=${text.slice(text.split(',')[0].length)} />` : html`<${Prose} text=${text} />`}</span></p>`)}</li>`;
 }
 
 function nameOf(by) {
