@@ -180,7 +180,10 @@ def find_gate_blockers(settings: HatsSettings, gates: Mapping[str, Gate], given_
             missing = f"{owners} has not published" if owners else "no hat has published"
             reasons.append(f"{missing} `{topic}` in this run")
         elif stale:
-            latest = [f"the latest event{f' on {task}' if task else ''} is `{later}`" for task, later in stale.items()]
+            latest = []
+            for task, later in stale.items():
+                about = f" on {task}" if task else ""
+                latest.append(f"the latest event{about} is `{later}`")
             more = f" and {len(latest) - MAX_NAMED_TASKS} more" if len(latest) > MAX_NAMED_TASKS else ""
             reasons.append(f"{', '.join(latest[:MAX_NAMED_TASKS])}{more}, not `{topic}`")
     return reasons

@@ -197,10 +197,14 @@ def _find_unreachable_hats(model: Model) -> Iterator[PresetFinding]:
             done.add(id := left.pop())
             left += [one for one in fed.get(id, ()) if one not in done]
         triggers = ", ".join(f"`{one}`" for one in hat.triggers)
-        shadowed = any(topic_matches(trigger, topic) for trigger in hat.triggers for topic in model.reached)
-        why = f"other hats receive all of {triggers}" if shadowed else f"no hat that gets a turn publishes {triggers}"
-        near = next((f"did you mean `{n}`?" for one in hat.triggers if (n := find_nearest(one, astray))), "")
-        todo = near or "let a hat publish it"
+        why = f"no hat that gets a turn publishes {triggers}"
+        for trigger in hat.triggers:
+            if any(topic_matches(trigger, topic) for topic in model.reached):
+                why = f"other hats receive all of {triggers}"
+        todo = "let a hat publish it"
+        near = [find_nearest(trigger, astray) for trigger in hat.triggers]
+        if meant := next(filter(None, near), ""):
+            todo = f"did you mean `{meant}`?"
         yield make_warning("unreachable-hat", ("hats", hat.id), f"no event leads to {hat.id}: {why}", todo, hat.id)
 
 
@@ -289,11 +293,16 @@ def _emits(model: Model, hat: Hat) -> Iterator[PresetFinding]:
 def _check_payload_keys(model: Model, hat: Hat) -> Iterator[PresetFinding]:
     """Keys that a payload must have, and that the hat is neither given nor told of."""
     topics = model.settings.topics
-    given = {key for topic in hat.triggers for rule in (topics.get(topic),) if rule for key in rule.requires}
+    given: set[str] = set()
+    for trigger in hat.triggers:
+        if trigger in topics:
+            given.update(topics[trigger].requires)
     for topic in model.list_published(hat):
         rule = topics.get(topic)
-        text = f"{hat.instructions} {rule.description} {rule.on_publish}" if rule else ""
-        missing = [key for key in (rule.requires if rule else ()) if key not in given and key not in text]
+        if rule is None:
+            continue
+        text = f"{hat.instructions} {rule.description} {rule.on_publish}"
+        missing = [key for key in rule.requires if key not in given and key not in text]
         if missing:
             what = f"`{topic}` must have {', '.join(missing)}, and {hat.id} neither receives nor knows it"
             path = ("hats", hat.id, "publishes", topic)

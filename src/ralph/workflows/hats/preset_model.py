@@ -90,13 +90,20 @@ class Model:
     @cached_property
     def triggers(self) -> tuple[str, ...]:
         """One topic for every trigger: itself, or one that its pattern means."""
-        known = (*(topic for hat in self.settings.hats for topic in (*hat.publishes, hat.default_publishes)), "any")
-        found = []
-        for pattern in (trigger for hat in self.settings.hats for trigger in hat.triggers):
-            usual = pattern.replace("*", "any")
-            alike = (one for one in known if one and "*" not in one and topic_matches(pattern, one))
-            found.append(next(alike, usual) if "*" in pattern else pattern)
-        return tuple(dict.fromkeys(one for one in found if one not in self.promises))
+        published: list[str] = []
+        patterns: list[str] = []
+        for hat in self.settings.hats:
+            published += [*hat.publishes, hat.default_publishes]
+            patterns += hat.triggers
+        known = [topic for topic in (*published, "any") if topic and "*" not in topic]
+        found: list[str] = []
+        for pattern in patterns:
+            if "*" not in pattern:
+                found.append(pattern)
+                continue
+            alike = [topic for topic in known if topic_matches(pattern, topic)]
+            found.append(alike[0] if alike else pattern.replace("*", "any"))
+        return tuple(dict.fromkeys(topic for topic in found if topic not in self.promises))
 
     def find_receiver(self, topic: str, exhausted: frozenset[str] = frozenset()) -> str:
         """The hat that takes a topic."""

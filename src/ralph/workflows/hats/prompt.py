@@ -347,10 +347,14 @@ def _find_title(settings: HatsSettings, state: HatsState, payload: str) -> str:
 
 def _describe_notes(state: HatsState, hat: str, blockers: Sequence[str]) -> str:
     guidance = "The user sent you a message (below). Follow it, then publish `human.guidance.ack` beside your event."
-    is_addressed = any(one.is_for(hat) for one in state.guidance)
-    untold = (blocker for blocker in blockers if not any(note.endswith(blocker) for note in state.notes))
-    notes = (*state.notes, *(f"the run cannot end yet: {blocker}" for blocker in untold))
-    return "\n".join([*(f"- {note}" for note in notes), *([guidance] if is_addressed else [])])
+    lines = [f"- {note}" for note in state.notes]
+    for blocker in blockers:
+        is_noted = any(note.endswith(blocker) for note in state.notes)
+        if not is_noted:
+            lines.append(f"- the run cannot end yet: {blocker}")
+    if any(one.is_for(hat) for one in state.guidance):
+        lines.append(guidance)
+    return "\n".join(lines)
 
 
 def _describe_ready_tasks(run: str, settings: HatsSettings, state: HatsState) -> str:

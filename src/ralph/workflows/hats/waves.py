@@ -241,8 +241,12 @@ def _name_event(event: QueuedEvent, most: int = LISTED) -> str:
 
 def _find_gathering_hats(context: HatsContext, hat: Hat) -> list[Hat]:
     """The hats that wait for what a hat publishes."""
-    others = [other for other in context.settings.hats if other.gathers]
-    return [one for one in others if any(topic_matches(t, topic) for t in one.triggers for topic in hat.publishes)]
+    found = []
+    for other in context.settings.hats:
+        triggers = other.triggers if other.gathers else ()
+        if any(topic_matches(trigger, topic) for trigger in triggers for topic in hat.publishes):
+            found.append(other)
+    return found
 
 
 def _compute_wave_seconds(context: HatsContext, hat: Hat) -> float:

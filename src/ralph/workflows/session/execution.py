@@ -293,12 +293,12 @@ def _choose_tasks(settings: SessionSettings, state: SessionState) -> list[str]:
     """The tasks to start now. Tasks that run together share no file, and a sequential task runs alone."""
     graph = state.graph
     if settings.layout.is_classic:
-        startable = set(graph.startable())
-        return [] if graph.active else [name for name in state.tasks if name in startable][:1]
-    free_executors = state.guardrails.max_executors - sum(
-        state.flow_of(name).step is Step.EXECUTE for name in graph.active
-    )
-    used_files = {file for name in graph.active for file in state.tasks[name].files}
+        return _choose_classic_task(state)
+    executors = [name for name in graph.active if state.flow_of(name).step is Step.EXECUTE]
+    free_executors = state.guardrails.max_executors - len(executors)
+    used_files: set[str] = set()
+    for name in graph.active:
+        used_files.update(state.tasks[name].files)
     is_exclusive = any(_is_sequential(state, name) for name in graph.active)
     chosen: list[str] = []
     for name in graph.startable():
@@ -313,6 +313,14 @@ def _choose_tasks(settings: SessionSettings, state: SessionState) -> list[str]:
         used_files.update(files)
         is_exclusive = is_sequential
     return chosen
+
+
+def _choose_classic_task(state: SessionState) -> list[str]:
+    """The first task of the list that can start. The classic layout runs one task at a time."""
+    if state.graph.active:
+        return []
+    startable = set(state.graph.startable())
+    return [name for name in state.tasks if name in startable][:1]
 
 
 def _request_attempt(state: SessionState, task: str, attempt: int) -> SessionState:
