@@ -35,6 +35,7 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     programs.mkdir()
     for name in (
         "pytest",
+        "grep",
         "npm",
         "make",
         "test",
@@ -159,6 +160,10 @@ class TestBareCommands:
             ("npm test && npm run lint", "npm test && npm run lint"),
             ("coverage report --fail-under=80", "coverage report --fail-under=80"),
             ('pytest -k "this AND that"', 'pytest -k "this AND that"'),
+            ("grep -q done check.sh", "grep -q done check.sh"),
+            ("! grep -rq the tests", "! grep -rq the tests"),
+            ("cargo clippy --all-targets -- -D warnings passes", "cargo clippy --all-targets -- -D warnings"),
+            ("test -f ready", "test -f ready"),
         ],
     )
     def test_what_is_a_command_beyond_doubt_needs_no_backticks(self, repo: Path, text: str, command: str) -> None:
@@ -315,7 +320,7 @@ class TestFiles:
             ("file exists", "name the file"),
             ("output contains /x/", "grep -q"),
             ("a.md contains /(/", "not a valid regular expression"),
-            ("a.md contains words", "`"),
+            ("a.md contains words", """'a.md contains "words"'"""),
             ("a.md does not contain TODO", "`! grep -q TODO a.md` passes"),
         ],
     )
@@ -598,6 +603,15 @@ class TestWithoutBackticks:
             ("wc -l out.txt is at least 5", r"write --until '/(\d+)/ from `wc -l out.txt` >= 5'"),
             ("ruff check . is clean", "'`ruff check .` passes'"),
             ("go vet is happy", "'`go vet` passes'"),
+            ("grep -rn TODO src has no matches", "'`! grep -rn TODO src` passes'"),
+            ("grep -q TODO a.py finds nothing", "'`! grep -q TODO a.py` passes'"),
+            ("eslint . --max-warnings 0", "'`eslint . --max-warnings 0` passes'"),
+            ("pytest -k not slow", "'`pytest -k not slow` passes'"),
+            ("0 failures from pytest -q", "'failures from `pytest -q` == 0'"),
+            ("less than 3 warnings from mypy .", "'warnings from `mypy .` < 3'"),
+            ("pytest -q --cov=app has at least 80% coverage", "'coverage from `pytest -q --cov=app` >= 80%'"),
+            ("the file out.txt contains two words", """'out.txt contains "two words"'"""),
+            ("there is a file out.txt", "'file out.txt exists'"),
             ("curl localhost:80 returns 200", "'`curl -fsS -o /dev/null localhost:80` passes'"),
         ],
     )

@@ -270,6 +270,11 @@ class TestWhatTheProjectRuns:
                 "npm run lint:check",
             ),
             (package(**{"test-cov": "jest --coverage"}), "", "npm run test-cov"),
+            (
+                {"tsconfig.json": "{}", **package(**{"check:type": "tsc -p tsconfig.js.json && tsd"})},
+                "no type errors",
+                "npm run check:type",
+            ),
             ({"package.json": '{"devDependencies": {"xo": "1"}}'}, "no lint errors", "npx --no-install xo"),
             ({"pom.xml": ""}, "tests pass", "mvn -B test"),
             (

@@ -16,7 +16,8 @@ QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
 _PROSE = re.compile(
     r"the|an?|all|any|every|no|not|is|are|was|be|been|has|have|had|should|must|can|will|and|or|of|to|in|on|for|with|without|when"
     r"|that|this|these|it|its|we|our|my|us|good|bad|done|ready|clean|green|works?|working|better|faster|short|errors?|failures?"
-    r"|bugs?|issues?|warnings?|problems?|quickly|correctly|properly|passes|succeeds|prints|outputs|shows|says|reports|returns",
+    r"|bugs?|issues?|warnings?|problems?|quickly|correctly|properly|passes|succeeds|prints|outputs|shows|says|reports|returns|finds"
+    r"|nothing",
     re.IGNORECASE,
 )
 _WORDY = re.compile(
@@ -25,6 +26,7 @@ _WORDY = re.compile(
 )
 """Programs whose names are also words, so that only an option or an existing file marks them as a command."""
 _INTERPRETER = re.compile(r"python[\d.]*|node|ruby|perl|php|java|sh|bash|zsh|deno|lua|Rscript|julia")
+_SEARCHES = re.compile(r"[ef]?grep|rg|ag|ack")
 _VERB = re.compile(r"tests?|run|check|build|lint|ci|verify|format|fmt|vet|clippy|compile|type-?check|coverage|validate")
 _COMPARED = re.compile(r"(?:^|\s)(?:[<>]=?|==|≥|≤)\s*-?\d+(?:\.\d+)?\s*%?\s*$")
 """A number at the end that something is compared with: a shell would write to a file of that name."""
@@ -56,7 +58,7 @@ def _is_command(program: str, arguments: list[str], root: Path) -> bool:
     if program == "make":
         known = read_make_targets(root) | {"all"}
         return all(word in known or _VERB.fullmatch(word) or re.match(r"-|\w+=", word) for word in arguments)
-    if reads_as_prose(arguments):
+    if reads_as_prose(_leave_out_values(program, arguments)):
         return False
     verb = bool(arguments) and _VERB.fullmatch(arguments[0]) is not None
     if program == "go":
@@ -69,6 +71,18 @@ def _is_command(program: str, arguments: list[str], root: Path) -> bool:
     if _WORDY.fullmatch(program):
         return bool(there)
     return not arguments or verb or bool(there) or any(map(_SHAPED.search, arguments))
+
+
+def _leave_out_values(program: str, arguments: list[str]) -> list[str]:
+    """The arguments without those that can be any word: options with their values, and what a program searches for."""
+    takes_value = re.compile("-[a-z]" if program in ("test", "[") else "-[A-Z]")
+    after = ["", *arguments]
+    words = [
+        word
+        for option, word in zip(after, arguments, strict=False)
+        if not word.startswith("-") and not takes_value.fullmatch(option)
+    ]
+    return words[1:] if _SEARCHES.fullmatch(program) else words
 
 
 FORM = "write commands in backticks, joined by AND, inside single quotes: --until '`pytest -q` passes'"
@@ -124,6 +138,16 @@ _TEST_OPERATORS = {
 _FINE = re.compile(
     r"(.+?) (?:is|are|stays|comes back) (?:all )?(?:clean|happy|fine|ok|okay|good|error-free)", re.IGNORECASE
 )
+_COUNT_FIRST = re.compile(
+    r"(?:(?P<bound>at least|at most|more than|less than|fewer than|under|below|exactly|only)\s+)?(?P<number>\d+|no|zero)\s*%?\s+"
+    r"(?P<metric>coverage|tests|failures|skipped|errors|warnings)\s+(?:from|in|by|with)\s+(?P<command>.+)",
+    re.IGNORECASE,
+)
+_COVERS = re.compile(
+    r"(?P<command>.+?)\s+(?:has|reports|shows|gives|prints|reaches)\s+(?:at least\s+|more than\s+|>=?\s*)?(?P<number>\d+)\s*%"
+    r"(?:\s+(?:test |line |code )?coverage)?",
+    re.IGNORECASE,
+)
 _BOUND_END = re.compile(
     r"(?P<command>.+?)\s*(?:\b(?:is|are|prints|returns)\s+)?(?P<bound>[<>]=?|==|\bat least|\bat most|\bmore than|\bless than)"
     r"\s*(?P<number>-?\d+(?:\.\d+)?)\s*%?",
@@ -133,7 +157,12 @@ _PRINTS_NUMBERS = re.compile(r"wc|du|df|stat|cat|grep|rg|ls|find|awk|jq|cloc|cur
 """Programs that find no errors."""
 _TALKS = re.compile(r"(?:ruff|mypy|pyright|pytest|black|isort|bandit|cargo|npm|npx|yarn|pnpm|make|mvn|gradle|dotnet)\b")
 """Programs that print something even if they find nothing, so that `prints nothing` never holds."""
-_SIGNS = {"at least": ">=", "at most": "<=", "more than": ">", "less than": "<"}
+_SIGNS = {
+    "at least": ">=",
+    "at most": "<=",
+    "more than": ">",
+    **dict.fromkeys(("less than", "fewer than", "under", "below"), "<"),
+}
 _REACHES = re.compile(
     r"curl (?:-\S+ )*(\S+) (?:returns|answers|responds with|gives) (?:HTTP )?2\d\d(?: OK)?", re.IGNORECASE
 )
@@ -154,7 +183,7 @@ def suggest_rewrite(part: str, root: Path) -> str:
         return _suggest_for_number(match, root)
     if (match := _FINE.fullmatch(part)) and (command := _guess_command(match[1], root, anyway=True)):
         return _suggest_for_command(command, "clean")
-    if command := _guess_command(part, root):
+    if command := _guess_command(part, root, anyway=True):
         return f"if that is a command, write {_until(f'`{command}` passes')}"
     return f"write a command that shows it, for example {_until(_suggest_example(part, root))}"
 
@@ -169,6 +198,16 @@ def _suggest_for_output(part: str) -> str:
         return _suggest_for_command(match[1], match[2])
     if match := re.fullmatch(r"(.+?) (prints|outputs|shows|says) (?!nothing)(.+)", part):
         return _suggest_for_command(match[1], f"{match[2]} {match[3]}")
+    if match := re.fullmatch(
+        r"(.+?) (?:(?:has|gives|finds|shows) no (?:match(?:es)?|results?|hits?)|finds nothing)", part
+    ):
+        return f"write {_until(f'`! {match[1]}` passes')}"
+    if match := re.fullmatch(r"(?:the )?(?:file )?(\S*[./]\S*) (?:contains|has|includes|mentions) (?!no\b)(.+)", part):
+        text = match[2].strip("\"'‘’“” ")
+        criterion = f'{match[1]} contains "{text}"'
+        return f"write {_until(criterion)}" if '"' not in text else ""
+    if match := re.fullmatch(r"(?:there is )?(?:the|an?) file (?:called |named )?(\S+)(?: exists| is there)?", part):
+        return f"write {_until(f'file {match[1]} exists')}"
     if match := re.match(r"(?:file )?(\S+) (?:does not|doesn't) contain (.+)", part):
         text = _quote_inside(match[2].strip("\"'‘’“” "))
         return f"write {_until(f'`! grep -q {text} {match[1]}` passes')}"
@@ -178,6 +217,8 @@ def _suggest_for_output(part: str) -> str:
 def _suggest_for_coverage(part: str, root: Path) -> str:
     if match := re.fullmatch(r"(.*--cov\S*.*?)\s*([<>]=?|==)\s*(\d+(?:\.\d+)?)\s*%?", part):
         return f"write {_until(f'coverage from `{match[1]}` {match[2]} {match[3]}%')}"
+    if (match := _COVERS.fullmatch(part)) and (command := _guess_command(match["command"], root, anyway=True)):
+        return f"write {_until(f'coverage from `{command}` >= {match[2]}%')}"
     if not re.search(r"\bcoverage\b", part, re.IGNORECASE):
         return ""
     found = find_commands(CheckKind.COVERAGE, root)
@@ -191,6 +232,12 @@ def _suggest_for_amount(part: str, root: Path) -> str:
     """The rewrite for the times that a command must pass or may take, the size of a file, or an address that must answer."""
     if match := _REACHES.fullmatch(part):
         return f"write {_until(f'`curl -fsS -o /dev/null {match[1]}` passes')}"
+    if (match := _COUNT_FIRST.fullmatch(part)) and (command := _guess_command(match["command"], root, anyway=True)):
+        sign = _SIGNS.get((match["bound"] or "").lower(), "==")
+        number = match["number"] if match["number"].isdigit() else "0"
+        metric = match["metric"].lower()
+        unit = "%" if metric == "coverage" else ""
+        return f"write {_until(f'{metric} from `{command}` {sign} {number}{unit}')}"
     if match := _AMOUNT.fullmatch(part):
         option = "-l" if match["what"].lower() == "lines" else "-c"
         test = f"test $(wc {option} < {match['path']}) {_TEST_OPERATORS[match['bound'].lower()]} {match['number']}"
@@ -245,14 +292,15 @@ def _guess_command(part: str, root: Path, *, anyway: bool = False) -> str:
     command = _SENTENCE_END.sub("", part).strip("\"'‘’“” ")
     words = command.split()
     program = [*words, ""][0]
-    if not program or reads_as_prose(words):
+    has_option = any(word.startswith("-") for word in words[1:2])
+    if not program or (reads_as_prose(words) and not has_option):
         return ""
     if program.startswith(("./", "../", "/")):
         return command
     for directory in ("./", ".venv/bin/", "venv/bin/"):
         if os.path.isfile(root / directory / program):
             return directory + command
-    if _WORDY.fullmatch(program) and not find_bare_command(command, root):
+    if _WORDY.fullmatch(program) and not has_option and not find_bare_command(command, root):
         return ""
     is_shaped = any(word == "." or word.startswith("-") or _SHAPED.search(word) for word in words[1:])
     is_likely = anyway and (is_shaped or any(map(_VERB.fullmatch, words[1:2])))

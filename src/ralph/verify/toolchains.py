@@ -54,7 +54,7 @@ _TARGETS = {
 _SCRIPTS = {
     CheckKind.TESTS: ("test", "test:unit"),
     CheckKind.LINT: ("lint:check", "lint:ci", "check:lint", "lint"),
-    CheckKind.TYPES: ("typecheck", "type-check", "check-types", "check:types", "types", "tsc"),
+    CheckKind.TYPES: ("typecheck", "type-check", "check-types", "check:types", "check:type", "types", "tsc"),
     CheckKind.BUILD: ("build", "compile"),
     CheckKind.FORMAT: ("format:check", "check:format", "format-check", "fmt:check", "prettier:check"),
     CheckKind.COVERAGE: ("coverage", "test:coverage", "test:cov", "test-coverage", "test-cov", "cov"),
