@@ -13,8 +13,10 @@ from test_loop import NEVER_DONE, RALPH, Project, eventually, project  # noqa: F
 
 from ralph.cli.render.journal import Renderer
 from ralph.cli.render.live import LiveView
+from ralph.cli.render.status_line import StatusLine
 from ralph.core.events import NOT_ISOLATED, TaskState
 from ralph.core.limits import Limits, Spent
+from ralph.core.turns import TurnEnd
 from ralph.view.model import ChecksRun, RunView, TaskView, TurnView
 
 SLOW = """
@@ -345,6 +347,15 @@ def test_the_status_line_of_a_session_keeps_cost_and_clock_at_80_columns(monkeyp
     )
     line = LiveView(Renderer("a-run"), view, io.StringIO())._now().plain
     assert re.search(r"2 of 6 done · task-3, task-4 running · \$0\.42 of \$5 · 3 min 12 s$", line), line
+
+
+def test_the_clock_of_a_turn_counts_from_its_start_although_others_ended() -> None:
+    """Turns of other tasks that start and end beside it do not set its clock back."""
+    turns = (
+        TurnView(1, "task-1", "executor", task="task-1", started_at=time.time() - 600),
+        TurnView(2, "task-2", "executor", task="task-2", started_at=time.time() - 500, end=TurnEnd.FINISHED),
+    )
+    assert "task-1: executor at work (10 min" in StatusLine(RunView(turns=turns)).text()
 
 
 def test_logs_on_a_terminal_have_colors_and_wrap_at_words(project: Project) -> None:  # noqa: F811

@@ -11,7 +11,7 @@ from ralph.core.turns import AgentEvent, EventKind
 from ralph.documents.hats.definition import show_role
 from ralph.view.attention import waits_until
 from ralph.view.fold import fold, fold_event, usage_of
-from ralph.view.model import RunView
+from ralph.view.model import RunView, TurnView
 from ralph.workflows.loop.report import format_duration
 
 _ACTIVITY_CHARS, _LEAST_ACTIVITY_CHARS = 60, 20
@@ -67,9 +67,11 @@ class StatusLine:
             names = ", ".join(turn.task or show_role(turn.role) for turn in running)
             return _shorten(names, room - len(" running")) + " running"
         else:
-            text, clock = _name_activity(facts), f" ({format_duration(now - self._since)})"
+            # Other turns and checks start and end beside a turn: its clock is its own.
+            since = running[0].started_at if running else self._since
+            text, clock = _name_activity(facts), f" ({format_duration(max(0.0, now - since))})"
             if running and running[0].activity and running[0].activity.text:
-                text = f"turn {running[0].number}: {running[0].activity.text[:80]}"
+                text = f"{_name_turn(running[0])}: {running[0].activity.text[:80]}"
         return _shorten(text, min(room - len(clock), _ACTIVITY_CHARS)) + clock
 
 
@@ -77,10 +79,15 @@ def _name_activity(facts: RunView) -> str:
     """What is in progress."""
     running = facts.running_turns
     if running:
-        return f"turn {running[-1].number}: {show_role(running[-1].role)} at work"
+        return f"{_name_turn(running[-1])}: {show_role(running[-1].role)} at work"
     if facts.checking:
         return "checking " + " AND ".join(facts.checking[-1].titles)
     return "deciding" if facts.turns or facts.checks else "starting"
+
+
+def _name_turn(turn: TurnView) -> str:
+    """The task of a turn, or its number if it has none."""
+    return turn.task or f"turn {turn.number}"
 
 
 def _measure_open(facts: RunView, now: float) -> float:
