@@ -246,6 +246,14 @@ def find_assertions(tokens: Sequence[Token], pairs: Pairs, body: int) -> tuple[A
     return tuple(replace(claim, doubt=" ".join(why[-1:])) for (_, claim), why in zip(found, whys, strict=True))
 
 
+def _asks_two_objects(one: Sequence[str], other: Sequence[str], names: Mapping[str, Tokens]) -> bool:
+    """Whether both sides ask an object of their own, `a.size()` and `b.size()`: objects made alike do not stay alike."""
+    differ = [index for index, (left, right) in enumerate(zip(one, other, strict=False)) if left != right]
+    return len(one) == len(other) and any(
+        one[index] in names and other[index] in names and list(one[index + 1 : index + 2]) == ["."] for index in differ
+    )
+
+
 def _place_claim(claim: Claim, line: int, text: str, names: Mapping[str, Tokens]) -> Assertion:
     used = {token: names[token] for side in claim.sides for token in side if token in names}
     scalars = {name: value for name, value in used.items() if len(value) == 1 and is_literal(value[0])}
@@ -253,6 +261,7 @@ def _place_claim(claim: Claim, line: int, text: str, names: Mapping[str, Tokens]
     plain = [_canonicalize(substitute_names(side, scalars)) for side in claim.sides]
     kind, was_real = claim.kind, claim.detail == "loosened"
     same = len(sides) > 1 and sides[0] == sides[1] and (not is_literal(sides[0]) or plain[0] == plain[1])
+    same = same and not _asks_two_objects(claim.sides[0], claim.sides[1], names)
     no_bound = kind is ClaimKind.ORDER and claim.detail == ">=" and plain[-1] == "0" and _SIZE.search(sides[0])
     if no_bound or (same and kind in (ClaimKind.EQUAL, ClaimKind.APPROX)):
         kind, was_real = ClaimKind.TRIVIAL, not is_literal(sides[0])
