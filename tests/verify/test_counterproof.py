@@ -9,7 +9,18 @@ from typing import Any
 
 import pytest
 
-from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, FailingTests, Finding, Rule, Severity, Verdict
+from ralph.core.checks import (
+    Check,
+    CheckResult,
+    CheckStatus,
+    Counts,
+    FailingTests,
+    Finding,
+    NamedTests,
+    Rule,
+    Severity,
+    Verdict,
+)
 from ralph.git.snapshots import Snapshots
 from ralph.verify.changed_files import FileChange, is_judge_file
 from ralph.verify.counterproof import Counterproof, _judge_original_tests, drop_fail_fast, leaves_tree
@@ -134,6 +145,16 @@ class TestReview:
     def test_an_error_stands_if_the_checks_fail_or_run_fewer_tests(self, tree: Tree, now: Verdict) -> None:
         proof = tree.counterproof({"as-before": now}, result(tests=Counts(4)))
         assert review(proof, tree, [WEAKENED]) == [WEAKENED]
+
+    def test_an_error_stands_if_other_tests_run_than_before(self, tree: Tree) -> None:
+        def named(*passed: str) -> Verdict:
+            verdict = result(tests=Counts(len(passed)))
+            return replace(verdict, results=(replace(verdict.results[0], named=NamedTests(passed)),))
+
+        proof = tree.counterproof({"as-before": named("t.py::a", "t.py::c")}, named("t.py::a", "t.py::b"))
+        assert review(proof, tree, [WEAKENED]) == [WEAKENED]
+        proof = tree.counterproof({"as-before": named("t.py::a", "t.py::b")}, named("t.py::a", "t.py::b"))
+        assert review(proof, tree, [WEAKENED])[0].severity is Severity.WARNING
 
     def test_tests_that_may_have_been_counted_twice_are_not_missed(self, tree: Tree) -> None:
         proof = tree.counterproof({"as-before": result(tests=Counts(3))}, result(tests=Counts(4, repeated=1)))

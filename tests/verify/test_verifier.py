@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Finding, Measure, Rule, Severity, Verdict
+from ralph.core.checks import (
+    Check,
+    CheckResult,
+    CheckStatus,
+    Counts,
+    Finding,
+    Measure,
+    NamedTests,
+    Rule,
+    Severity,
+    Verdict,
+)
 from ralph.verify.changed_files import FileChange
 from ralph.verify.verifier import (
     VerdictSettings,
@@ -276,6 +287,25 @@ class TestCounts:
         change = FileChange("tests/test_a.py", "def test_a(): ...\ndef test_b(): ...\n", "def test_ab(): ...\n")
         (found,) = find_fewer_tests(self.verdict(Counts(2)), self.verdict(Counts(1)), [change])
         assert found.severity is Severity.WARNING
+
+    def test_a_test_that_another_one_replaces_is_found_by_its_name(self) -> None:
+        before = self.by_name("tests/test_a.py::test_total", "tests/test_a.py::test_count[1]")
+        now = self.by_name("tests/test_a.py::test_count[2]", "tests/test_new.py::test_nothing")
+        product = FileChange("shop.py", "def total(): ...\n", "def total(): return 1\n")
+        (found,) = find_fewer_tests(before, now, [product])
+        assert (found.rule, found.severity) == (Rule.FEWER_TESTS, Severity.ERROR)
+        assert found.sentence == (
+            "1 test ran before the run and no longer runs, though nothing changed it: tests/test_a.py::test_total."
+        )
+
+    def test_a_renamed_test_is_left_to_those_who_read_it(self) -> None:
+        before, now = self.by_name("tests/test_a.py::test_total"), self.by_name("tests/test_a.py::test_sum")
+        renamed = FileChange("tests/test_a.py", "def test_total(): ...\n", "def test_sum(): ...\n")
+        assert find_fewer_tests(before, now, [renamed]) == []
+
+    def by_name(self, *passed: str) -> Verdict:
+        result = self.verdict(Counts(len(passed))).results[0]
+        return Verdict((replace(result, named=NamedTests(passed)),))
 
     def test_another_check_is_not_compared(self) -> None:
         other = Verdict((CheckResult("`pytest tests/test_one.py` passes", P, 1.0, tests=Counts(1)),))

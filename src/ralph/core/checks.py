@@ -178,6 +178,27 @@ class Counts:
 
 
 @value
+class NamedTests:
+    """The tests of a check by name. A test has one name, the same in every run and in every directory."""
+
+    passed: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    """Failures and errors."""
+    skipped: tuple[str, ...] = ()
+    silent: tuple[str, ...] = ()
+    """Parts of the tests, such as packages of Go, that the runner calls passed though no test started there."""
+
+    @property
+    def ran(self) -> tuple[str, ...]:
+        """Those that were not skipped."""
+        return (*self.passed, *self.failed)
+
+    @property
+    def counts(self) -> Counts:
+        return Counts(len(self.passed), len(self.failed), len(self.skipped))
+
+
+@value
 class FailureSet:
     """What a failed check complains about, to compare with what it complained about before."""
 
@@ -214,8 +235,10 @@ class CheckResult:
     nearness: float | None = None
     """How near that number comes to what was asked for, up to 1."""
     tests: Counts | None = None
+    named: NamedTests | None = None
+    """The tests by name, if all of them are known. Only the baseline of a run is recorded with them."""
     failing: tuple[str, ...] = ()
-    """The names of tests that failed, as far as its output names them."""
+    """The names of tests that failed, as far as they are known."""
     failures: FailureSet | None = None
     """What it complains about, if it failed."""
     flaky: bool = False

@@ -19,6 +19,7 @@ from ralph.git.snapshots import Snapshots
 from ralph.verify.changed_files import is_build_code, is_collected, is_judge_file, is_test_path
 from ralph.verify.guards import FileChange, scan
 from ralph.verify.guards.commands import find_steps, split_commands
+from ralph.verify.results import find_missing_tests
 from ralph.verify.runner import CheckRunner, read_output
 from ralph.verify.summaries import read_go_packages
 
@@ -204,12 +205,9 @@ class Counterproof:
 
     def _ran_as_many(self, verdict: Verdict) -> bool:
         """Whether every check ran at least as many tests as before the run."""
-        before = {result.title: result.tests for result in self.baseline.results} if self.baseline else {}
-        for result in verdict.results:
-            old = before.get(result.title)
-            if old and (result.tests is None or result.tests.ran < old.ran - old.repeated):
-                return False
-        return True
+        known = {result.title: result for result in self.baseline.results} if self.baseline else {}
+        pairs = [(result, known[result.title]) for result in verdict.results if result.title in known]
+        return all(before.tests is None or _ran_as_many(result, before) for result, before in pairs)
 
     async def _run_with(self, back: Collection[str], tree: str, key: str, checks: Sequence[Check]) -> Verdict | None:
         """Run the checks on the work with some files as they were in a tree; None if that would be too large."""
@@ -364,7 +362,9 @@ def _names_test(text: str | None, names: Sequence[str]) -> bool:
 
 
 def _ran_as_many(result: CheckResult, before: CheckResult) -> bool:
-    """Whether a check ran as many tests as before. One that counts no tests did if it passes."""
+    """Whether a check ran the same tests as before, or as many. One that counts no tests did if it passes."""
+    if before.named and result.named:
+        return not find_missing_tests(before.named, result.named)
     if before.tests is None:
         return result.passed or bool(result.failing)
     return result.tests is not None and result.tests.ran >= before.tests.ran - before.tests.repeated

@@ -19,7 +19,15 @@ from ralph.supervisor.client import JobExit, JobRequest, KeeperClient, KeeperLos
 from ralph.supervisor.network_proxy import read_denied
 from ralph.supervisor.processes import CHECK_MARK, end_marked
 from ralph.verify import measures
-from ralph.verify.summaries import count_junit, count_tests, find_failing_tests, find_failure_line, was_retried
+from ralph.verify.results import RESULTS, drop_report_lines, read_named_tests, request_reports, was_refused
+from ralph.verify.summaries import (
+    MAX_NAMES,
+    count_junit,
+    count_tests,
+    find_failing_tests,
+    find_failure_line,
+    was_retried,
+)
 
 OUTPUT_KEPT = 6000
 """How many characters of a check's output are quoted; the whole is in its log."""
@@ -64,13 +72,27 @@ class CheckRunner:
         if check.path:
             status, reason = look_at_file(self.workspace, check)
             return CheckResult(check.title, status, 0.0, reason=reason)
-        directory = self.run_dir / "checks" / f"{key}-{number}"
-        mark = f"{self.run_id}/{key}/{number}"
+        reports = self.run_dir / RESULTS / f"{key}-{number}"
+        shutil.rmtree(reports, ignore_errors=True)
+        reports.mkdir(parents=True, mode=0o700)
+        try:
+            environment = request_reports(self.environment, reports, command=check.command, workspace=self.workspace)
+            result = await self._run_command(check, f"{key}-{number}", environment, reports)
+            printed = read_output(self.run_dir / result.log) if result.status is CheckStatus.FAILED else ""
+            if was_refused(printed, reports):
+                result = await self._run_command(check, f"{key}-{number}", self.environment, reports)
+        finally:
+            shutil.rmtree(reports, ignore_errors=True)
+        return result
+
+    async def _run_command(self, check: Check, name: str, environment: Mapping[str, str], reports: Path) -> CheckResult:
+        directory = self.run_dir / "checks" / name
+        mark = f"{self.run_id}/{name}"
         await self._clear(directory, mark)
         job = JobRequest(
             directory,
             ("/bin/sh", "-c", check.command),
-            {**self.environment, CHECK_MARK: mark},
+            {**environment, CHECK_MARK: mark},
             self.workspace,
             wall=check.timeout,
             grace=2.0,
@@ -87,7 +109,7 @@ class CheckRunner:
         except asyncio.CancelledError:
             await end(directory, "stopped")
             raise
-        return self._make_result(check, ended, directory)
+        return self._make_result(check, ended, directory, reports)
 
     async def _clear(self, directory: Path, mark: str) -> None:
         """End and forget a run of the same check that an earlier engine left behind."""
@@ -98,15 +120,23 @@ class CheckRunner:
         elif os.path.lexists(directory):
             directory.unlink()
 
-    def _make_result(self, check: Check, ended: JobExit, directory: Path) -> CheckResult:
+    def _make_result(self, check: Check, ended: JobExit, directory: Path, reports: Path) -> CheckResult:
         text = read_output(directory / "stdout") if ended.has_output("stdout") else ""
-        reported = self._read_report(check.command, ended.started_at)
+        text = drop_report_lines(text, reports)
+        own_report = self._find_report(check.command, ended.started_at)
+        reported = count_junit(read_start(own_report)) if own_report else None
         tests = reported or count_tests(
             text,
             command=check.command,
             succeeded=ended.code == 0,
             is_sequence=runs_several_commands(check.command),
         )
+        written = [own_report] if own_report else sorted(reports.glob("*"))
+        named = read_named_tests(
+            written, self.workspace, text, command=check.command, since=ended.started_at, counts=tests
+        )
+        if tests is None and named:
+            tests = named.counts
         value = measures.read_measure(check.measure, text, tests, ended.code) if check.measure else None
         status, reason = judge(check, ended, text, self.environment.get("PATH"), tests=tests, value=value)
         if reason and (denied := read_denied(str(directory))):
@@ -128,22 +158,21 @@ class CheckRunner:
             value=value,
             nearness=None if near == 1.0 and status is not CheckStatus.PASSED else near,
             tests=tests,
-            failing=find_failing_tests(text) if failed else (),
+            named=named,
+            failing=(named.failed[:MAX_NAMES] if named else find_failing_tests(text)) if failed else (),
             failures=measures.read_failure_set(check, relative, tests, value) if failed else None,
             flaky=was_retried(text),
             left_out=left_out,
         )
 
-    def _read_report(self, command: str, since: float) -> Counts | None:
-        """The tests in the report that a command had to write, if it did."""
+    def _find_report(self, command: str, since: float) -> Path | None:
+        """The JUnit report that a command had to write, if it did."""
         match = _JUNIT.search(command)
         try:
             path = resolve_inside(self.workspace, match[1]) if match else None
-            if path is None or path.stat().st_mtime < since - 1:
-                return None
-            return count_junit(read_start(path))
-        except (OSError, OutsideError, StateError):
+        except (OSError, OutsideError):
             return None
+        return path if path and path.is_file() and path.stat().st_mtime >= since - 1 else None
 
 
 def runs_several_commands(command: str) -> bool:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from ralph.core.checks import Counts
 from ralph.core.text import regex
 
+MAX_NAMES = 200
+"""Failing tests that are named."""
 _WORDS = {
     **dict.fromkeys(("passed", "pass", "passing", "xpassed", "flaky"), "passed"),
     **dict.fromkeys(("failed", "fail", "failing", "failure", "failures", "error", "errors", "cancelled"), "failed"),
@@ -280,7 +282,7 @@ def was_retried(output: str) -> bool:
     return _RETRIED.search("\n" + output) is not None
 
 
-def find_failing_tests(output: str, most: int = 200) -> tuple[str, ...]:
+def find_failing_tests(output: str, most: int = MAX_NAMES) -> tuple[str, ...]:
     """The names of the tests that failed, if plain output has them: one for each test, the same in every run."""
     text = _drop_captured("\n" + _strip_prefixes(output))
     named = [next(filter(None, match.groups())) for match in _FAILED_TEST.finditer(text)]

@@ -23,9 +23,10 @@ from ralph.git.history import UserRefs
 from ralph.git.snapshots import Snapshots
 from ralph.store.rejected_trees import RejectedTrees
 from ralph.verify.changed_files import FileChange, is_judge_file, is_test_path
-from ralph.verify.counterproof import REBUTTABLE, Counterproof, drop_fail_fast, is_about_tests
+from ralph.verify.counterproof import MAX_NAMED, REBUTTABLE, Counterproof, drop_fail_fast, is_about_tests
 from ralph.verify.guards import scan
 from ralph.verify.measures import mark_unstable_figures
+from ralph.verify.results import find_missing_tests, find_own_name
 from ralph.verify.runner import CheckRunner
 from ralph.verify.summaries import has_lasting_summary
 from ralph.verify.work import TreeComparison
@@ -33,6 +34,8 @@ from ralph.verify.work import TreeComparison
 _SAY_WHY_FEWER_RUN = frozenset((Rule.TEST_SKIPPED, Rule.TEST_DELETED))
 _SHORT = 20.0
 """Seconds that a check may take to be run twice before the first turn, to see which numbers in its output move by themselves."""
+MAX_RECORDED = 20_000
+"""Tests whose names are recorded with the baseline."""
 AGAIN = 2
 """How often a flaky check is run again, and must pass each time."""
 _DECLARES = re.compile(
@@ -91,7 +94,7 @@ class Verifier:
         verdict = Verdict(tuple(self._require_tests(result) for result in results), snapshot=tree)
         if is_baseline:
             verdict = await self._complete_baseline(verdict, checks)
-            self.baseline = verdict
+            self.baseline = verdict = _cap_names(verdict, MAX_RECORDED)
         elif verdict.passed and self._work:
             verdict = await self._make_counterproof(self._work).require_go_tests(verdict, checks)
         # Before the first turn there is no work yet, unless an earlier run left some.
@@ -100,6 +103,8 @@ class Verifier:
             verdict = await self.judge_work(verdict, checks, seen_failing, is_baseline=is_baseline)
         elif is_begun:
             verdict = await self._warn_early(verdict, checks)
+        if not is_baseline:
+            verdict = _cap_names(verdict, 0)
         self.last = verdict
         return verdict
 
@@ -117,7 +122,8 @@ class Verifier:
                 again = (await self.runner.run("baseline-complete", [replace(check, command=command)])).results[0]
                 if again.status is CheckStatus.FAILED:
                     failing = tuple(dict.fromkeys((*result.failing, *again.failing)))
-                    result = replace(result, failing=failing, tests=again.tests or result.tests)
+                    tests, named = again.tests or result.tests, again.named or result.named
+                    result = replace(result, failing=failing, tests=tests, named=named)
             results.append(await self._compare_figures(check, result))
         return replace(verdict, results=tuple(results))
 
@@ -190,7 +196,17 @@ class Verifier:
         """The result; it cannot be judged if tests ran before the run and nothing shows that any ran now."""
         known = {before.title: before for before in self._before.results} if self._before else {}
         before = known.get(result.title)
-        if before is None or before.tests is None or not result.passed:
+        if before is None or not result.passed:
+            return result
+        known_silent = before.named.silent if before.named else ()
+        silent = [part for part in result.named.silent if part not in known_silent] if result.named else []
+        if silent:
+            reason = (
+                f"no test of {', '.join(silent[:MAX_NAMED])} ran, and it says ok all the same: "
+                "look for os.Exit in init or TestMain, or for a test flag that the code sets"
+            )
+            return replace(result, status=CheckStatus.COULD_NOT_RUN, reason=reason)
+        if before.tests is None:
             return result
         if result.tests is None and has_lasting_summary(before.output):
             reason = "it printed a test summary before the run and prints none now, so nothing shows that the tests ran"
@@ -313,10 +329,15 @@ def find_fewer_tests(
     tests = [change for change in changes if is_test_path(change.path)]
     declared_before = sum(_count_declared(change.old) for change in tests)
     declared_now = sum(_count_declared(change.new) for change in tests)
-    known = {result.title: result.tests for result in before.results}
+    known = {result.title: result for result in before.results}
     found = []
     for result in now.results:
-        old, new = known.get(result.title), result.tests
+        if result.title not in known:
+            continue
+        if lost := _find_lost_tests(known[result.title], result, [*changes, *by_user]):
+            found.append(_report_lost_tests(result.title, lost))
+            continue
+        old, new = known[result.title].tests, result.tests
         if old is None or new is None or new.ran >= old.ran:
             continue
         is_certain = declared_now >= declared_before and new.ran < old.ran - old.repeated
@@ -329,6 +350,33 @@ def find_fewer_tests(
         severity = Severity.ERROR if is_certain else Severity.WARNING
         found.append(Finding(rule=Rule.FEWER_TESTS, path=result.title, line=0, sentence=sentence, severity=severity))
     return found
+
+
+def _find_lost_tests(before: CheckResult, now: CheckResult, changes: Sequence[FileChange]) -> list[str]:
+    """The tests that ran before and do not run now, though no file that changed has them."""
+    if before.named is None or now.named is None:
+        return []
+    texts = [change.old for change in changes if change.old]
+    missing = find_missing_tests(before.named, now.named)
+    return [name for name in missing if not any(find_own_name(name) in text for text in texts)]
+
+
+def _report_lost_tests(title: str, lost: Sequence[str]) -> Finding:
+    named = ", ".join(lost[:MAX_NAMED]) + (f" and {len(lost) - MAX_NAMED} more" if len(lost) > MAX_NAMED else "")
+    runs, them = ("runs", "it") if len(lost) == 1 else ("run", "them")
+    sentence = (
+        f"{count(len(lost), 'test')} ran before the run and no longer {runs}, though nothing changed {them}: {named}."
+    )
+    return Finding(Rule.FEWER_TESTS, title, 0, sentence)
+
+
+def _cap_names(verdict: Verdict, most: int) -> Verdict:
+    """The verdict as it is recorded: the names of tests only if there are not too many."""
+    results = [
+        replace(result, named=None) if result.named and len(result.named.ran) > most else result
+        for result in verdict.results
+    ]
+    return replace(verdict, results=tuple(results))
 
 
 def _count_declared(text: str | None) -> int:

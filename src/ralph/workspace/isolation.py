@@ -33,6 +33,7 @@ from ralph.supervisor.sandbox import (
     writable,
 )
 from ralph.supervisor.tool_caches import cache_environment, fill_caches, write_user_file
+from ralph.verify.results import RESULTS
 
 PRIVATE = "private"
 """The directory of a run for what its jobs see in the place of the user's own files."""
@@ -121,6 +122,9 @@ class Isolation:
         if job.cwd.is_relative_to(self.run_dir):
             # A copy of the tree that the engine made to run the checks in.
             mounts.append(writable(self.run_dir / job.cwd.relative_to(self.run_dir).parts[0]))
+        reports = self.run_dir / RESULTS / job.dir.name
+        if reports.is_dir():
+            mounts.append(writable(reports))
         return self._wrap(job, mounts, "check-cache")
 
     def finish_turn(self, directory: Path, environment: Mapping[str, str], agent: Adapter) -> list[str]:
