@@ -320,6 +320,36 @@ def test_files_hidden_from_git_by_the_user_are_seen(repo: Path) -> None:
     assert git(repo, "ls-files", "-v", "a.txt", "src/b.py") == "h a.txt\nS src/b.py"
 
 
+def hide_in_own_index(repo: Path, flag: str, name: str) -> None:
+    index = next((repo / ".ralph").rglob("snapshot.index"))
+    command = [REAL_GIT, "update-index", flag, name]
+    subprocess.run(command, cwd=repo, env={**os.environ, "GIT_INDEX_FILE": str(index)}, check=True)
+
+
+def test_an_agent_cannot_hide_changes_in_ralphs_own_index(repo: Path) -> None:
+    snapshots = opened(repo)
+    snapshots.take("first")
+    hide_in_own_index(repo, "--assume-unchanged", "a.txt")
+    write(repo, {"a.txt": "hidden\n"})
+    assert snapshots.take("second").names == ("a.txt",)
+    hide_in_own_index(repo, "--skip-worktree", "src/b.py")
+    write(repo, {"src/b.py": "hidden\n"})
+    assert opened(repo).take("third").names == ("src/b.py",), "a new engine looks, too"
+
+
+def test_settings_of_the_repository_do_not_hide_a_change_of_the_same_size_and_time(repo: Path) -> None:
+    git(repo, "config", "core.checkStat", "minimal")
+    git(repo, "config", "core.trustctime", "false")
+    snapshots, path = opened(repo), repo / "a.txt"
+    # Git reads a file anyway that is as new as its index.
+    os.utime(path, (1_700_000_000, 1_700_000_000))
+    snapshots.take("first")
+    before = path.stat()
+    path.write_bytes(b"x" * before.st_size)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert snapshots.take("second").names == ("a.txt",)
+
+
 def test_a_sparse_checkout(repo: Path) -> None:
     git(repo, "sparse-checkout", "set", "src")
     write(repo, {"src/b.py": "local\n", "outside/new": "1\n"})

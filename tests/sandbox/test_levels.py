@@ -112,3 +112,10 @@ def test_doctor_tries_every_promise(place: Place) -> None:
     assert "ok   sandbox    agents cannot change your home directory" in said
     assert "ok   sandbox    agents cannot read your keys" in said
     assert "DOES NOT HOLD" not in said
+
+
+def test_doctor_tries_the_promises_of_strict(place: Place) -> None:
+    said = place.ralph("doctor", code=None, RALPH_SANDBOX="strict")
+    assert "ok   sandbox    agents cannot reach this machine's own ports" in said
+    assert "ok   sandbox    agents reach what is on the list" in said
+    assert "DOES NOT HOLD" not in said

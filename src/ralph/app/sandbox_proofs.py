@@ -1,16 +1,19 @@
 """Prove the promises of the sandbox by trying to break each of them, for `ralph doctor`."""
 
+import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ralph.store.user_state import ensure_state_directory
-from ralph.supervisor.sandbox import STRICT, Sandbox, writable
+from ralph.supervisor.sandbox import STRICT, NetworkAccess, Sandbox, writable
 
 _SECONDS = 60
 _PROGRAM = """
@@ -24,10 +27,12 @@ def is_refused(action):
         return True
     return False
 
-def connect():
+def connect(port):
     with socket.socket() as client:
         client.settimeout(5)
-        client.connect(("127.0.0.1", given["port"]))
+        client.connect(("127.0.0.1", port))
+        if given["open"] == port and client.recv(1) != b"x":
+            raise OSError
 
 def write(path):
     with open(path, "w") as file:
@@ -45,7 +50,9 @@ print(json.dumps({
     "processes": not os.path.exists("/proc/%d/exe" % given["pid"]) and is_refused(lambda: os.kill(given["pid"], 0)),
     "workspace": not is_refused(lambda: write(given["workspace"] + "/file")),
     "temporary": not is_refused(lambda: write("/tmp/file")),
-    "network": is_refused(connect),
+    "network": is_refused(lambda: connect(given["port"])),
+    "names": is_refused(lambda: socket.getaddrinfo("example.com", 443)),
+    "list": given["open"] == 0 or not is_refused(lambda: connect(given["open"])),
 }))
 """
 _PROMISES = {
@@ -58,7 +65,11 @@ _PROMISES = {
     "workspace": "agents can change the workspace",
     "temporary": "agents have a private /tmp",
 }
-_STRICT = {"network": "agents cannot reach this machine's own ports"}
+_STRICT = {
+    "network": "agents cannot reach this machine's own ports",
+    "names": "agents cannot ask a name server",
+    "list": "agents reach what is on the list",
+}
 
 
 @dataclass(frozen=True)
@@ -69,12 +80,20 @@ class TriedPromise:
     is_kept: bool
 
 
+def _greet(server: socket.socket) -> None:
+    """Send one byte to the first client."""
+    with contextlib.suppress(OSError):
+        client, _ = server.accept()
+        with client:
+            client.sendall(b"x")
+
+
 def prove(sandbox: Sandbox, environment: Mapping[str, str]) -> list[TriedPromise]:
     """Try every promise in a temporary workspace. Raises OSError if that is not possible."""
-    import socket
-
+    network, opened = None, socket.create_server(("127.0.0.1", 0))
+    threading.Thread(target=_greet, args=(opened,), daemon=True).start()
     home = Path(environment.get("HOME") or Path.home())
-    with tempfile.TemporaryDirectory(prefix="ralph-doctor-") as workspace, socket.socket() as listener:
+    with tempfile.TemporaryDirectory(prefix="ralph-doctor-") as workspace, socket.socket() as listener, opened:
         listener.bind(("127.0.0.1", 0))
         listener.listen(1)
         given = {
@@ -84,9 +103,14 @@ def prove(sandbox: Sandbox, environment: Mapping[str, str]) -> list[TriedPromise
             "pid": os.getpid(),
             "workspace": os.path.realpath(workspace),
             "port": listener.getsockname()[1],
+            "open": 0,
         }
+        if sandbox.level == STRICT:
+            given["open"] = opened.getsockname()[1]
+            files = [Path(workspace, name) for name in ("allowed", "denied", "upstream")]
+            network = NetworkAccess((f"localhost:{given['open']}",), *files)
         command = (sys.executable, "-S", "-I", "-c", _PROGRAM, json.dumps(given))
-        argv, inside = sandbox.wrap(command, environment, Path(workspace), [writable(Path(workspace))])
+        argv, inside = sandbox.wrap(command, environment, Path(workspace), [writable(Path(workspace))], network)
         done = subprocess.run(
             argv, env=inside, capture_output=True, text=True, timeout=_SECONDS, stdin=subprocess.DEVNULL
         )

@@ -46,7 +46,11 @@ _TRAILER = re.compile(r"^Ralph-(Restores|Position|By): ([0-9a-z]+)$", re.M)
 _USER = "user"
 STOPPED = "when the run stopped"
 """The label of a snapshot of what checks wrote after the last turn."""
-_CONFIG = ("core.safecrlf=false", "core.splitIndex=false", "core.logAllRefUpdates=false")
+_CONFIG = (
+    *("core.safecrlf=false", "core.splitIndex=false", "core.logAllRefUpdates=false"),
+    # Settings of the repository with which git overlooks changed files.
+    *("core.checkStat=default", "core.trustctime=true", "core.ignoreStat=false", "core.untrackedCache=false"),
+)
 _LINE_END = {"true": "crlf", "yes": "crlf", "on": "crlf", "1": "crlf", "input": "lf"}
 
 

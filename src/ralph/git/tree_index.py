@@ -64,6 +64,9 @@ class PrivateIndex:
         """The work tree as it is now, as a git tree; `latest` is the snapshot to start from."""
         if not self._claimed:
             self._claim(latest)
+        elif self._known is not None and self._known[0] != _sign(self._file):
+            # Something else wrote it since. It could hide changes, so every file is read again.
+            self._seed(latest)
         try:
             return self._stage()
         except GitError:
@@ -109,7 +112,14 @@ class PrivateIndex:
     def _claim(self, latest: str | None) -> None:
         with disk(self._file):
             self._lock().unlink(missing_ok=True)
-        if not self._file.exists():
+        try:
+            is_usable = self._file.exists()
+            if is_usable:
+                clear_hidden_marks(self.git)
+        except GitError:
+            # A power cut may have damaged it.
+            is_usable = False
+        if not is_usable:
             self._seed(latest)
         self._claimed = True
 
@@ -118,9 +128,9 @@ class PrivateIndex:
         self.skipped = staged.skipped
         self.notices.update(dict.fromkeys(staged.notices))
         # Git leaves an index alone that has nothing new, which saves asking for its tree.
-        if self._known is None or self._known[0] != stat_signature(self._file):
+        if self._known is None or self._known[0] != _sign(self._file):
             tree = self.git.run("write-tree").text
-            self._known = (stat_signature(self._file), tree)
+            self._known = (_sign(self._file), tree)
         return self._known[1]
 
     def _seed(self, latest: str | None) -> None:
@@ -152,6 +162,11 @@ class PrivateIndex:
         }
         if absent and (known := absent.intersection(git.run("ls-files", "-z").names)):
             git.run("update-index", "--skip-worktree", "-z", "--stdin", stdin=join_names(known))
+
+
+def _sign(path: Path) -> tuple[object, ...]:
+    """What changes if anything writes a file. A program can set the time of a file, but not the time of that (ctime)."""
+    return (stat_signature(path), path.stat().st_ctime_ns) if path.exists() else ()
 
 
 def list_hidden_files(git: Git) -> list[str]:
