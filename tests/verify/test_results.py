@@ -1,4 +1,4 @@
-"""Tests by name, from real runners that are asked for reports, and from recorded output of those that cannot be installed."""
+"""Tests by name, from real runners that are asked for reports, and from samples, written by hand, of the output of others."""
 
 import asyncio
 import json
@@ -262,7 +262,7 @@ def test_entities_in_a_report_are_not_expanded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("recorded", "tests"),
+    ("sample", "tests"),
     [
         (
             "        PASS [   0.004s] shop::cart adds\n        FAIL [   0.104s] (2/2) shop::cart tests::total\n"
@@ -281,8 +281,8 @@ def test_entities_in_a_report_are_not_expanded(tmp_path: Path) -> None:
     ],
     ids=["nextest", "dotnet"],
 )
-def test_recorded_output_of_runners_that_name_their_tests(recorded: str, tests: list[tuple[str, str]]) -> None:
-    assert read_printed_tests(recorded) == tests
+def test_sample_output_of_runners_that_name_their_tests(sample: str, tests: list[tuple[str, str]]) -> None:
+    assert read_printed_tests(sample) == tests
 
 
 def test_a_variant_of_a_test_may_go_and_a_test_may_not() -> None:

@@ -9,7 +9,7 @@ workspace. What they print stays as it is. `read_named_tests` turns the reports 
 | vitest, jest, mocha | NODE_OPTIONS loads `reporters/node_hook.cjs` |
 | go test | a `go` on the PATH runs `reporters/go_test.py` |
 | Maven, Gradle | the reports that they write anyway, if they were written during the check |
-| cargo test, nextest, node --test, unittest -v, rspec, dotnet | what they print, if it names every test |
+| cargo test, nextest, node --test, unittest -v, dotnet | what they print, if it names every test |
 
 A test has one name in every run and in every directory: without durations, addresses in memory and absolute paths.
 """
