@@ -595,8 +595,9 @@ def test_task_in_progress_that_the_user_marks_as_done_continues() -> None:
     assert "has not accepted it: Ralph continues with it." in state.notices[0]
 
 
-def test_task_that_another_tool_finished_with_a_qualified_report_is_done() -> None:
+def test_task_that_another_tool_finished_with_a_qualified_report_is_reviewed() -> None:
     files = {"tasks.task-1-report.md": REPORT.format("x", "**Status**: Qualified")}
     documents = begun(progress_md="- [x] task-1\n- [ ] task-2\n")
     state = rules().load(documents | {f"{HOME}/{name}": text for name, text in files.items()})
-    assert (state.marker("task-1"), state.notices, state.flow.finished) == (Marker.DONE, (), ("task-1",))
+    assert (state.marker("task-1"), state.flow.finished) == (Marker.PENDING, ())
+    assert "has not accepted it: it has a report, so Ralph checks and reviews it." in state.notices[0]

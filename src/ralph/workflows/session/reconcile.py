@@ -109,12 +109,8 @@ def revert_unfinished_tasks(settings: SessionSettings, state: SessionState, know
         return state
     marked = [name for name in state.tasks if state.marker(name) is Marker.DONE]
     finished = [name for name in known.finished if name in marked]
-    for name in [name for name in marked if name not in finished]:
-        flow = known.tasks.get(name, TaskFlow())
-        if flow.step is Step.REST and _is_accepted_by_report(state, name):
-            finished.append(name)
-        else:
-            state = _revert_task(settings, state, name, flow)
+    for name in [name for name in marked if name not in known.finished]:
+        state = _revert_task(settings, state, name, known.tasks.get(name, TaskFlow()))
     return state.with_flow(finished=tuple(finished))
 
 
@@ -130,12 +126,6 @@ def revert_unreviewed_end(state: SessionState) -> SessionState:
     )
 
 
-def _is_accepted_by_report(state: SessionState, name: str) -> bool:
-    """Whether a reviewer qualified the last attempt. Another tool may have continued a classic session meanwhile."""
-    found = state.reports(name) if state.layout.is_classic else {}
-    return bool(found) and found[max(found)].verdict is ReviewVerdict.QUALIFIED
-
-
 def _revert_task(settings: SessionSettings, state: SessionState, name: str, flow: TaskFlow) -> SessionState:
     """The state in which a task has the marker that goes with its stored flow, with a notice for the user."""
     marker, note, what = Marker.TODO, "", "it is to do. Mark it [C] to leave it out."
@@ -146,11 +136,19 @@ def _revert_task(settings: SessionSettings, state: SessionState, name: str, flow
         marker = next(marker for marker, steps in _WITH.items() if flow.step in steps)
         note = state.progress.items[name].note
         what = "Ralph continues with it. Mark it [C] to leave it out."
+    elif state.layout.is_classic and _is_qualified_by_report(state, name):
+        # Another tool may have continued the session meanwhile. Its report counts as work, and not as a verdict.
+        marker, what = Marker.PENDING, "it has a report, so Ralph checks and reviews it."
     accepted = "accepted" if settings.has_one_tree else "merged"
     # This is not a change of the task, so it need not be legal: the task never was done.
     listed = state.progress.with_item(name, marker, note)
     state = replace(state, progress=listed, touched=state.touched | {name})
     return state.with_notice(f"progress.md marks {name} as done, but Ralph has not {accepted} it: {what}")
+
+
+def _is_qualified_by_report(state: SessionState, name: str) -> bool:
+    found = state.reports(name)
+    return bool(found) and found[max(found)].verdict is ReviewVerdict.QUALIFIED
 
 
 def _with_lines(state: SessionState, number: int, lines: list[tuple[str, Marker, str]]) -> progress.Progress:
