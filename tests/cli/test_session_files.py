@@ -15,7 +15,7 @@ from test_classic import AGENT as CLASSIC_AGENT
 from test_classic import home as classic_home
 from test_classic import script
 from test_loop import Project, eventually, project  # noqa: F401 - the fixture
-from test_session import AGENT, QUICK, begin, home, shown
+from test_session import AGENT, QUICK, begin, home, shown, write_script
 
 pytestmark = pytest.mark.slow
 """Each plays a whole session with many turns."""
@@ -173,6 +173,27 @@ def test_approval_in_words_keeps_only_what_the_user_names(project: Project) -> N
     [turn] = [entry for entry in project.journal("turn.started") if entry["key"] == "curate:1"]
     prompt = next((project.run / "turns").glob(f"{turn['turn']:05d}-*/prompt.md")).read_text()
     assert "MODE: PROMOTE" in prompt and "approval.md" in prompt
+
+
+@pytest.mark.parametrize("command", ["approve", "skip"])
+def test_running_session_takes_the_decision_about_its_knowledge(project: Project, command: str) -> None:  # noqa: F811
+    waits = "knowledge:\n  approval: signal\n  approval_timeout_minutes: 60\n"
+    write_script(project, instructions=QUICK.format(waits))
+    agent = shlex.join([sys.executable, "-I", str(AGENT)])
+    with project.start("session", "new", "Build the files", "--agent-command", agent, "--yes") as engine:
+        assert engine.stdout
+        early = ""
+        for line in engine.stdout:
+            if not early and line.startswith("turn "):
+                early = project.ralph("session", command).err
+            if "Ralph waits 60 minutes" in line:
+                break
+        assert "does not wait for approval" in early
+        decided = project.ralph("session", command)
+        assert (decided.code, decided.out.startswith("Sent. Session ")) == (0, True), decided.said
+        out, err = engine.communicate(timeout=120)
+    assert (engine.returncode, f"received {command.upper()}" in out) == (0, True), out + err
+    assert (project.root / ".docs").exists() is (command == "approve")
 
 
 def test_knowledge_not_approved_in_time_goes_to_the_next_iteration(project: Project) -> None:  # noqa: F811
