@@ -166,6 +166,7 @@ turns:
         out, err = process.communicate(timeout=120)
         assert process.returncode == 7, out + err
         assert "Made a start. (not verified yet; `ralph resume` verifies it first)\n" in out
+        assert "Iterations completed: 0, and 1 not verified\n" in out
         assert "Last failure (before the run):\n" in out
         assert "received your request to pause" in out
 

@@ -131,6 +131,14 @@ class TestTheSandbox:
         assert not (place.root / ".ralph" / "prompts").exists()
         assert (place.root / "ralph.yml").read_text() == "limits: {iterations: 3}\n"
 
+    def test_keeps_the_settings_of_a_package_as_they_are(self, place: Place) -> None:
+        package = place.root / "packages" / "app"
+        package.mkdir(parents=True)
+        (package / "ralph.yml").write_text("limits: {iterations: 3}\n")
+        place.loop("pwd; echo evil > ralph.yml; mv ralph.yml other.yml; touch done.txt", "--dir", str(package))
+        assert (package / "done.txt").exists(), "the rest of the package is writable"
+        assert (package / "ralph.yml").read_text() == "limits: {iterations: 3}\n"
+
     def test_keeps_consent_for_other_projects_out_of_reach(self, place: Place) -> None:
         trust = place.home / ".local" / "state" / "ralph" / "trust"
         place.loop(

@@ -281,7 +281,8 @@ def run_in_foreground(
     if landed := view.landed:
         where = f"on {landed.branch}, as {landed.commit[:10]}" if landed.moved else landed.notice
         lines.append(f"Work:   {where}")
-    lines += [f"Commits: {sentence}" for sentence in renderer.commits]
+    if turns := renderer.committing_turns:
+        lines.append(f"Commits: in turn{'s'[: len(turns) != 1]} {', '.join(map(str, turns))}, by the agent (`git log`)")
     if view.ended and view.ended.is_exposed:
         lines.append(f"Sandbox: {view.ended.sandbox}")
     lines += [f"CHANGED: {sentence}" for sentence in (view.ended.missing if view.ended else ())]

@@ -101,7 +101,7 @@ class Isolation:
         own = [place.directory / name for name in ("prompt.md", "turn.json")]
         mounts = [
             *state.prepare(),
-            *self._project_mounts(),
+            *self._project_mounts(job.cwd),
             *self._mount_git(self._private_git(place.directory.name)),
             *(read_only(path) for path in own if path.exists()),
             read_only(TURN_FILE, place.directory / "turn.json"),
@@ -118,7 +118,7 @@ class Isolation:
         if not self.sandbox.is_on:
             return job
         tree = hashlib.sha256(os.fsencode(self.top)).hexdigest()[:12]
-        mounts = [*self._project_mounts(), *self._mount_git(self._private_git(f"check-{tree}"))]
+        mounts = [*self._project_mounts(job.cwd), *self._mount_git(self._private_git(f"check-{tree}"))]
         if job.cwd.is_relative_to(self.run_dir):
             # A copy of the tree that the engine made to run the checks in.
             mounts.append(writable(self.run_dir / job.cwd.relative_to(self.run_dir).parts[0]))
@@ -192,7 +192,7 @@ class Isolation:
             write_user_file(users, environment, USER_INSIDE)
         return [read_only(Path("/etc/passwd"), users)]
 
-    def _project_mounts(self) -> list[Mount]:
+    def _project_mounts(self, cwd: Path) -> list[Mount]:
         """The work tree, writable, and Ralph's own files in it and around it, read-only."""
         is_inside = self.root.is_relative_to(self.top)
         mounts = [writable(self.top), *_protect(self.root)] if is_inside else [writable(self.top)]
@@ -203,6 +203,9 @@ class Isolation:
             mounts = [hide(runs), writable(self.top)] if runs.is_dir() else [writable(self.top)]
         if self.top != self.root:
             mounts += _protect(self.top)
+        # A package can have its own settings.
+        packages = [path for path in (cwd, *cwd.parents) if path.is_relative_to(self.top) and path != self.top]
+        mounts += [read_only(path / "ralph.yml") for path in packages if (path / "ralph.yml").is_file()]
         mounts += [read_only(path) for name in _RUN_FILES if (path := self.run_dir / name).exists()]
         mounts += [writable(path) for path in self.shared if path.is_dir()]
         return mounts

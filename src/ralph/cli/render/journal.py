@@ -99,8 +99,8 @@ class Renderer:
     """Whether `ralph diff`, `ralph undo` and `--revert` work on the run."""
     root: str = "."
     """The path from the user's directory to the project."""
-    commits: list[str] = field(default_factory=list)
-    """The commits that agents made, a sentence each."""
+    committing_turns: list[int] = field(default_factory=list)
+    """The turns in which the agent made commits."""
     messages: dict[str, str] = field(default_factory=dict)
     """What the user said in each signal, by its id; its type if that was nothing."""
     running: set[int] = field(default_factory=set)
@@ -285,7 +285,8 @@ def check_line(result: CheckResult) -> str:
 
 def _history_changed(renderer: Renderer, entry: HistoryChanged) -> list[str]:
     lines = [f"turn {entry.turn}: {sentence}" for sentence in entry.change.commits]
-    renderer.commits += lines
+    if lines:
+        renderer.committing_turns.append(entry.turn)
     lines += [f"CHANGED: {sentence}" for sentence in entry.change.missing]
     return lines or ["branches, tags and stash are as they were before the run"]
 

@@ -7,7 +7,7 @@ from ralph.cli.render.journal import DOUBLE, RULE, Renderer, checked_lines, rece
 from ralph.core.entries import ChecksStarted, LimitExtended, Record, RunStarted
 from ralph.core.events import ChecksEnded, Event, RunEnded, TurnEnded, TurnStarted, WorkCommitted
 from ralph.core.ids import BASELINE, WorkKey
-from ralph.core.limits import Limits, describe_cost, list_options_to_continue, suggest_option_to_continue
+from ralph.core.limits import Limits, Spent, describe_cost, list_options_to_continue, suggest_option_to_continue
 from ralph.core.outcomes import Outcome
 from ralph.core.text import count
 from ralph.workflows.loop import HOME
@@ -155,7 +155,7 @@ class LoopRenderer(Renderer):
             *(DOUBLE, f"Ralph Loop: {'LIMIT REACHED' if limit else _headline(ended.outcome)}", DOUBLE, ""),
             f"Task: {state.task}",
             f"Status: {limit or _headline(ended.outcome)} ({ended.reason})",
-            f"Iterations completed: {spent.iterations}",
+            f"Iterations completed: {self._count_completed(spent)}",
             f"Duration: {format_duration(spent.active_seconds)} · turns {spent.turns} · cost {describe_cost(spent)}",
             *(("", "Last attempt:", last.action + unverified) if last else ()),
             *(("", f"Last failure ({judged}):", *_last_lines(state.failure)) if state.failure else ()),
@@ -167,6 +167,12 @@ class LoopRenderer(Renderer):
             *(() if ended.outcome.resumable else (f"Next:   {self._after_the_end()}",)),
             DOUBLE,
         ]
+
+    def _count_completed(self, spent: Spent) -> str:
+        """The iterations with a verdict, and the last one if it waits for its verdict."""
+        if not self.state.pending:
+            return str(spent.iterations)
+        return f"{max(0, spent.iterations - 1)}, and 1 not verified"
 
     def _options(self, ended: RunEnded) -> list[str]:
         run, best = self.run, self.state.best

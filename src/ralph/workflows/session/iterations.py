@@ -453,7 +453,8 @@ def describe_unfinished(settings: SessionSettings, state: SessionState) -> list[
     reasons += [state.flow_of(name).why for name in failed if state.flow_of(name).rescoped]
     reasons += [_describe_missing_task(settings, state, name) for name in failed if state.tasks[name].is_missing]
     if state.flow.check_results and not state.flow.passed:
-        reasons.append("the checks of the session do not pass")
+        names = ", ".join(state.flow.failed_checks)
+        reasons.append("the checks of the session do not pass" + (f": {names}" if names else ""))
     if reasons:
         return [*reasons, *describe_removed_tasks(state)]
     if state.layout.reviewer_adds_tasks and state.state is State.COMPLETE:

@@ -185,7 +185,11 @@ def continue_reviews(state: SessionState, known: Flow) -> SessionState:
     """
     if known.reviewing and state.state is State.SESSION_REVIEW:
         state = state.with_flow(
-            check_results=known.check_results, passed=known.passed, reviewing=True, checks_again=True
+            check_results=known.check_results,
+            failed_checks=known.failed_checks,
+            passed=known.passed,
+            reviewing=True,
+            checks_again=True,
         )
     for name, flow in known.tasks.items():
         here = state.flow_of(name)

@@ -319,9 +319,9 @@ class Session(SessionSettings):
         if key == SESSION_BASELINE:
             return replace(state, flow=_with_baseline(state.flow, verdict))
         if key and key.kind is SessionWork.SESSION_CHECK:
-            return state.with_flow(
-                check_results=execution.describe_verdict(verdict) or "all pass", passed=verdict.passed
-            )
+            failed = tuple(f"`{result.command}`" if result.command else result.title for result in verdict.failed)
+            results = execution.describe_verdict(verdict) or "all pass"
+            return state.with_flow(check_results=results, failed_checks=failed, passed=verdict.passed)
         if key and key.kind in OF_TASK and state.marker(key.task) is Marker.PENDING:
             return execution.accept_checks(self, state, key.task, verdict, now)
         return state

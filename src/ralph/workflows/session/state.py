@@ -80,6 +80,8 @@ class Flow:
     """Why the others did not pass then, by title, in a phrase."""
     check_results: str = field(default="", metadata=former_name("checked"))
     """The results of the checks of the session; empty before they ran."""
+    failed_checks: tuple[str, ...] = ()
+    """Those that did not pass, by command or title."""
     passed: bool = False
     """Whether these checks passed."""
     approved: bool = False
