@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ralph.app.runs import find_latest_run, find_live_run, refuse_inside_a_turn
-from ralph.app.sandbox import check_host_rule
 from ralph.app.views import open_view
 from ralph.app.workflows import list_roles
 from ralph.core.codec import format_time
@@ -58,6 +57,8 @@ def allow_hosts(project: Project, hosts: Sequence[str], wanted: str | None) -> t
     run = _find_run_to_signal(project, wanted)
     if run.record().sandbox != STRICT:
         raise UsageError(f"run {run.id} can reach every host", todo="the level `strict` of the sandbox limits that")
+    from ralph.app.sandbox import check_host_rule  # reads the user's settings, which steering does not need
+
     rules = [check_host_rule(host, "ralph allow") for host in hosts]
     path = run.path / ALLOWED_HOSTS_FILE
     known = to_text(read_limited(path, _HOSTS_LIMIT)).split() if path.exists() else []

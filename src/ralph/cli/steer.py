@@ -7,7 +7,6 @@ from dataclasses import asdict
 import click
 
 from ralph.app.runs import find_latest_run, find_live_run
-from ralph.app.sandbox import is_of_this_machine
 from ralph.app.steer import ReceiptRow, Sent, SignalRow, allow_hosts, answer_question, list_signals, send_signal
 from ralph.cli.console import clock_time, complete_runs, json_option, open_project, print_json, print_result
 from ralph.cli.render.run import comment_text
@@ -110,6 +109,8 @@ def allow(hosts: tuple[str, ...], run: str | None, as_json: bool) -> int:
     HOST is a name (ports 80 and 443), `name:port`, `*.domain` for all hosts of a domain, or `localhost:port`. For all your runs,
     put it into your own settings: `sandbox: {connect: [HOST]}`.
     """
+    from ralph.app.sandbox import is_of_this_machine  # the other commands of this module need no settings
+
     found, new = allow_hosts(open_project(), hosts, run)
     lines = [f"Run {found.id} can reach {', '.join(new)} now." if new else f"Run {found.id} could reach that before."]
     if any(is_of_this_machine(host) for host in new):
