@@ -170,7 +170,7 @@ class TestBranches:
         repo: Path,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr(history, "MOST", 3)
+        monkeypatch.setattr(history, "MAX_RECORDED_REFS", 3)
         for number in range(9):
             git(repo, "tag", f"t{number}")
         write(repo, {"a.txt": "stashed\n"})

@@ -38,7 +38,7 @@ def run_check(workspace: Path, command: str) -> CheckResult:
 
     async def engine() -> CheckResult:
         keeper = KeeperClient(run)
-        runner = CheckRunner(run, "000000-000000", workspace, keeper, check_environment(os.environ))
+        runner = CheckRunner(run, workspace.parent.name, workspace, keeper, check_environment(os.environ))
         try:
             return (await runner.run("1", [Check(command)])).results[0]
         finally:
