@@ -31,7 +31,7 @@ def test_a_run_is_one_page_with_evidence_diff_timeline_and_cost(project: Project
         "Made the file",
         "The run ended: success",
         "$0.01",
-        "Checks passed",
+        "Proven",
     ):
         assert words in text, words
     assert "<script" not in page and "http" not in page.replace("http-equiv", "")

@@ -10,6 +10,8 @@ from dataclasses import replace
 import pytest
 from test_loop import Project, eventually, project  # noqa: F401 - the fixture
 
+from ralph.supervisor.sandbox import probe
+
 TESTS = """import unittest
 from app import add
 
@@ -120,9 +122,21 @@ def test_the_printed_command_ends_the_run_without_another_turn(wrong_test: Proje
     assert entry["allowed"] == {"assertion-weakened": "1 + 2 is 3"}
 
 
-def test_tests_that_may_change_hold_nothing_up(wrong_test: Project) -> None:
-    done = wrong_test.play(CORRECTS_TEST, "--may-change", "test_*.py", until=CHECK)
+ACCEPTS = """  - when: {role: judge}
+    steps:
+      - answer: {files: [{path: test_app.py, accept: true, why: 1 + 2 is 3}]}
+"""
+
+
+def with_judge(scenario: str, judge: str = ACCEPTS) -> str:
+    """A scenario in which the judge speaks first."""
+    return scenario.replace("turns:\n", f"turns:\n{judge}", 1)
+
+
+def test_judge_decides_about_tests_that_may_change(wrong_test: Project) -> None:
+    done = wrong_test.play(with_judge(CORRECTS_TEST), "--may-change", "test_*.py", until=CHECK)
     assert done.code == 0, done.said
+    assert "Evidence: judged." in done.out
     assert "may change" in done.out
     assert "WARNING test_app.py:7 [assertion-weakened]" in done.out
     assert "You may change tests and settings of checks that match `test_*.py`" in (
@@ -132,7 +146,7 @@ def test_tests_that_may_change_hold_nothing_up(wrong_test: Project) -> None:
 
 @pytest.mark.slow
 def test_a_pattern_for_other_files_lifts_nothing(wrong_test: Project) -> None:
-    done = wrong_test.play(CORRECTS_TEST, "--may-change", "docs/**", until=CHECK)
+    done = wrong_test.play(with_judge(CORRECTS_TEST), "--may-change", "docs/**", until=CHECK)
     assert done.code == 7, done.said
     resumed = wrong_test.ralph("resume", wrong_test.run.name, "--may-change", "test_app.py")
     assert resumed.code == 0, resumed.said
@@ -180,8 +194,13 @@ def test_a_build_product_that_git_ignores_may_be_all_that_was_asked_for(calculat
     done = calculator.play(
         "turns: [{steps: [{write: {path: dist/app.txt, content: built}}]}]", until="`test -f dist/app.txt` passes"
     )
-    assert done.code == 0, done.said
+    assert done.code == 7, done.said
     assert "WARNING `test -f dist/app.txt`" in done.out
+    assert "The run changed no file that git carries" in done.out
+    accepted = calculator.ralph("accept", calculator.run.name, "--because", "dist is what I wanted")
+    assert accepted.code == 0, accepted.said
+    assert "Evidence: accepted." in accepted.out
+    assert "dist is what I wanted" in accepted.out
 
 
 @pytest.mark.slow
@@ -216,8 +235,10 @@ def test_a_renamed_function_does_not_hold_up_a_real_fix(calculator: Project) -> 
     calculator.git("commit", "-qm", "Names")
     files = {"app.py": RIGHT, "names.py": "def initial():\n    return 1\n", "test_names.py": other.format("initial")}
     steps = ", ".join(f"{{write: {{path: {path}, content: {json.dumps(text)}}}}}" for path, text in files.items())
-    done = calculator.play(f"turns: [{{steps: [{steps}]}}]", until=CHECK)
+    accepts = "{when: {role: judge}, steps: [{answer: {files: [{path: test_names.py, accept: true, why: renamed}]}}]}"
+    done = calculator.play(f"turns: [{accepts}, {{steps: [{steps}]}}]", until=CHECK)
     assert done.code == 0, done.said
+    assert "Evidence: judged." in done.out
 
 
 def test_a_rule_is_lifted_with_a_reason_that_is_journaled(calculator: Project) -> None:
@@ -297,6 +318,7 @@ def test_a_path_that_stays_inside_the_tree_does_not_spare_the_original_tests(cal
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(probe().works, reason="with bubblewrap the original tests can be run")
 def test_notice_says_that_the_original_tests_could_not_run(calculator: Project) -> None:
     command = f"python3 -m unittest discover -q -s ../{calculator.root.name}"
     done = calculator.play(yaml(EASIER, SUBTRACTS), "--max-iterations", "1", until=f"`{command}` passes")
@@ -756,3 +778,60 @@ def test_vanished_tests_are_not_a_pass(calculator: Project) -> None:
     assert done.code == 3, done.said
     result = calculator.journal("checks.ended")[-1]["verdict"]["results"][0]
     assert (result["status"], result["reason"]) == ("could-not-run", "no tests ran, and 2 ran before the run")
+
+
+IGNORED_HELP = """
+turns:
+  - when: {turn: 1}
+    steps:
+      - write: {path: local.py, content: "def plus(a, b): return a + b\n"}
+      - write: {path: app.py, content: "from local import plus as add\n"}
+  - steps:
+      - write: {path: app.py, content: "def add(a, b):\n    return a + b\n"}
+"""
+
+
+def test_work_that_needs_an_ignored_file_goes_back_to_the_agent(calculator: Project) -> None:
+    (calculator.root / ".gitignore").write_text("local.py\n")
+    calculator.git("add", "-A")
+    calculator.git("commit", "-qm", "Ignore local files")
+    done = calculator.play(IGNORED_HELP, until=CHECK)
+    assert done.code == 0, done.said
+    prompt = calculator.turn(2).joinpath("prompt.md").read_text()
+    assert "[clean-room] `python3 -m unittest -q` passes here and fails in a clean checkout" in prompt
+    assert "The run made local.py, which git ignores and a checkout does not have." in prompt
+    assert "Evidence: proven." in done.out
+
+
+REJECTS = """  - when: {role: judge}
+    steps:
+      - answer: {files: [{path: test_app.py, accept: false, why: the sum is not checked any more}]}
+"""
+
+
+def test_change_that_the_judge_rejects_goes_back_to_the_agent(wrong_test: Project) -> None:
+    done = wrong_test.play(with_judge(CORRECTS_TEST, REJECTS), "--may-change", "test_*.py", until=CHECK)
+    assert done.code == 7, done.said
+    assert len(wrong_test.journal("turn.started")) == 3, "the same tree is judged once"
+    assert "- test_app.py: the sum is not checked any more" in wrong_test.turn(3).joinpath("prompt.md").read_text()
+    assert f'ralph accept {wrong_test.run.name} --because "..."' in done.out
+
+
+def test_judge_is_not_asked_if_only_a_proof_counts(wrong_test: Project) -> None:
+    options = ("--may-change", "test_*.py", "--require", "proven")
+    done = wrong_test.play(with_judge(CORRECTS_TEST), *options, until=CHECK)
+    assert (done.code, len(wrong_test.journal("turn.started"))) == (7, 1), done.said
+    accepted = wrong_test.ralph("accept", wrong_test.run.name, "--because", "1 + 2 is 3")
+    assert accepted.code == 0, accepted.said
+    assert len(wrong_test.journal("turn.started")) == 1
+    [entry] = wrong_test.journal("guard-rules.changed")
+    assert [why.split(": ", 1)[1] for why in entry["accepted"].values()] == ["1 + 2 is 3"]
+    again = wrong_test.ralph("accept", wrong_test.run.name, "--because", "again")
+    assert again.code == 2, again.said
+
+
+def test_success_without_a_clean_room_says_so(calculator: Project) -> None:
+    fix = 'turns: [{steps: [{patch: {path: app.py, find: "a - b", replace: "a + b"}}]}]'
+    done = calculator.play(fix, "--no-clean-room", until=CHECK)
+    assert done.code == 0, done.said
+    assert "Evidence: accepted. You switched the clean room off." in done.out

@@ -334,7 +334,8 @@ class TestVerdict:
         write = 'mkdir -p app; printf "#!/bin/sh\\nexit 0\\n" > app/check.sh; chmod +x app/check.sh'
         (project.root / "app").mkdir()
         done = project.work(write, until="`cd app && ./check.sh`")
-        assert done.code == 0, done.said
+        assert "FAIL `cd app && ./check.sh`" in done.out
+        assert (done.code, "the judge did not say anything about app/check.sh" in done.out) == (7, True), done.said
 
     def test_a_check_that_runs_too_long_is_ended(self, project: Project) -> None:
         done = project.work("true", "--check-timeout", "0.3", "--max-iterations", "1", until="`sleep 300`")

@@ -21,7 +21,7 @@ DESIGNED = {
     4: {"stuck"},
     5: {"unverifiable"},
     6: {"agent-unavailable"},
-    7: {"awaiting-guidance", "awaiting-feedback", "awaiting-approval", "paused"},
+    7: {"awaiting-guidance", "awaiting-feedback", "awaiting-approval", "paused", "unproven"},
     8: {"aborted"},
     9: {"failed", "blocked"},
     10: {"locked"},

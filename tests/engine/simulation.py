@@ -284,7 +284,13 @@ class SimChecker:
         self._sim = sim
 
     async def check(
-        self, key: str, checks: Sequence[Check], worktree: str = "", seen_failing: FailingTests | None = None
+        self,
+        key: str,
+        checks: Sequence[Check],
+        worktree: str = "",
+        seen_failing: FailingTests | None = None,
+        *,
+        is_final: bool = False,
     ) -> Verdict:
         await asyncio.sleep(self._sim.check_seconds)
         verdict = Verdict(tuple(self._result(check) for check in checks))

@@ -9,8 +9,8 @@ import asyncio
 import random
 import types
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import compress, product
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import Change, TurnEnd, TurnRequest, TurnResult
 from ralph.store import settings
+from ralph.supervisor.sandbox import Availability
 from ralph.verify.verifier import VerdictSettings, Verifier
 from ralph.workflows.loop.prompt import NAMES
 from ralph.workflows.loop.rules import Loop
@@ -266,7 +267,8 @@ class World:
     def __init__(self, chance: random.Random, top: Path, *, flaky: bool) -> None:
         self.tree: Tree = dict(BASE)
         self.chance, self.flaky = chance, flaky
-        self.repository = types.SimpleNamespace(top=top)
+        nothing_ignored = types.SimpleNamespace(run=lambda *arguments: types.SimpleNamespace(names=[]))
+        self.repository = types.SimpleNamespace(top=top, git=nothing_ignored)
 
     def verifier(self, confirm: int = 1) -> Verifier:
         """The real verifier of this world, with the real counter-proof."""
@@ -315,6 +317,7 @@ class TestRunner:
     world: World
     run_dir: Path
     workspace: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     async def run(self, key: str, checks: Sequence[Check]) -> Verdict:
         world = self.world
@@ -364,13 +367,15 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("ralph.verify.verifier.asyncio.to_thread", at_once)
     monkeypatch.setattr("ralph.engine.jobs.POLL_SECONDS", 4.0)
+    # The clean room is a copy at another path, which these worlds can read.
+    monkeypatch.setattr("ralph.verify.clean_room.probe", lambda: Availability(works=False))
 
 
 def rules(most: int) -> Loop:
     templates = {name: settings.load_prompt(name, Path("/nonexistent")) for name in NAMES}
-    return Loop(
-        "make it right", (Check("make test"),), templates, LoopParameters("261115-093000-k3x9", "", most, EPOCH, None)
-    )
+    # No judge: what it accepts would be a success that nothing proves.
+    parameters = LoopParameters("261115-093000-k3x9", "", most, EPOCH, None, has_judge=False)
+    return Loop("make it right", (Check("make test"),), templates, parameters)
 
 
 async def driven(loop: Loop, world: World, checker: Verifier, chance: random.Random, most: int) -> Outcome | None:
@@ -383,7 +388,7 @@ async def driven(loop: Loop, world: World, checker: Verifier, chance: random.Ran
             return decision.outcome
         (work,) = decision.work
         if isinstance(work, RunChecks):
-            event: Event = ChecksEnded(work.key, await checker.run(work.key, work.checks))
+            event: Event = ChecksEnded(work.key, await checker.run(work.key, work.checks, is_final=work.is_final))
         else:
             assert isinstance(work, TurnRequest)
             turns += 1
@@ -419,9 +424,15 @@ class Anywhere:
         self.verifier = verifier
 
     async def check(
-        self, key: str, checks: Sequence[Check], worktree: str = "", seen_failing: FailingTests | None = None
+        self,
+        key: str,
+        checks: Sequence[Check],
+        worktree: str = "",
+        seen_failing: FailingTests | None = None,
+        *,
+        is_final: bool = False,
     ) -> Verdict:
-        return await self.verifier.run(key, checks)
+        return await self.verifier.run(key, checks, is_final=is_final)
 
 
 @pytest.mark.parametrize("first", [0, later(20), later(40)])

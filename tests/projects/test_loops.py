@@ -172,8 +172,12 @@ def test_a_check_may_write_a_log(project: Playground) -> None:
     assert done.code == 0, done.said
 
 
+OUTSIDE = ("--sandbox", "off")
+"""The flaky check counts in a file that it could not write in the sandbox."""
+
+
 def flaky_check(project: Playground) -> str:
-    """A check that passes every second time, whatever the files are."""
+    """A check that passes every second time, whatever the files are, but not the first time."""
     project.write({"README": "first\n"})
     project.commit_all()
     counter, script = project.home / "counter", project.home / "check.sh"
@@ -181,7 +185,8 @@ def flaky_check(project: Playground) -> str:
         f"n=$(cat {counter} 2>/dev/null || echo 0)\n"
         f"n=$((n + 1))\n"
         f"echo $n > {counter}\n"
-        f'[ $((n % 2)) -eq 0 ] || {{ echo "connection reset by peer"; exit 1; }}\n'
+        # It fails before the first turn, in the workspace. Its second run is in the clean checkout.
+        f'[ $n -gt 1 ] && [ $((n % 2)) -eq 1 ] || {{ echo "connection reset by peer"; exit 1; }}\n'
     )
     return f"`sh {script}` passes"
 
@@ -192,7 +197,7 @@ def lucky(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Playground
     with playground(tmp_path_factory.mktemp("lucky")) as project:
         check = flaky_check(project)
         turns = [[put("a.txt", f"{n}\n"), answer(f"Attempt {n}.")] for n in (1, 2, 3)]
-        yield project, project.loop("Make it answer", check, turns, "--confirm", "3", "--max-iterations", "3")
+        yield project, project.loop("Make it answer", check, turns, "--confirm", "3", "--max-iterations", "3", *OUTSIDE)
 
 
 class TestFlakyChecks:
@@ -209,7 +214,7 @@ class TestFlakyChecks:
     @pytest.mark.slow
     def test_it_is_none_on_a_tree_that_failed_before(self, project: Playground) -> None:
         turns = [[answer("I did nothing.")]]
-        done = project.loop("Make it answer", flaky_check(project), turns, "--max-iterations", "2")
+        done = project.loop("Make it answer", flaky_check(project), turns, "--max-iterations", "2", *OUTSIDE)
         assert done.code == 3, done.said
         assert "it is flaky" in done.out
 

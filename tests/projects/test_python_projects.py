@@ -172,7 +172,7 @@ class TestFixingTests:
     def test_a_check_that_passed_before_the_run_is_called_regressed(self, fixed: tuple[Playground, Done]) -> None:
         project, done = fixed
         assert "the changes broke `ruff check`" in done.out
-        assert "$ ruff check\n(failed: exit code 1, and passed before this run)" in project.prompt(4)
+        assert "$ ruff check\n(failed: exit code 1, 1 failure, and passed before this run)" in project.prompt(4)
         regressed = project.state()["iterations"][2]["checks"][1]
         assert (regressed["title"], regressed["attribution"]) == ("`ruff check` passes", "regressed")
 
@@ -349,7 +349,11 @@ def test_what_the_checks_write_is_not_held_against_the_agent(project: Playground
     project.git("rm", "-q", ".gitignore")
     project.commit_all("No .gitignore")
     turns = [[put("tests/test_more.py", HONEST), answer("Honest tests.")]]
-    done = project.loop("Raise the test coverage", ENOUGH, turns, "--scope", "tests/**", "--max-iterations", "1")
+    accepts = [
+        {"answer": {"files": [{"path": "tests/test_more.py", "accept": True, "why": "they test what is there"}]}}
+    ]
+    options = ("--scope", "tests/**", "--max-iterations", "1")
+    done = project.loop("Raise the test coverage", ENOUGH, turns, *options, judge=accepts)
     assert done.code == 0, done.said
 
 

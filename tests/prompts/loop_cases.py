@@ -6,7 +6,19 @@ from typing import Any
 
 from golden import NOW, NOWHERE, Case, after_steer, inbox_of, with_messages
 
-from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, FailureSet, Finding, Rule, Severity, Verdict
+from ralph.core.checks import (
+    Check,
+    CheckResult,
+    CheckStatus,
+    Counts,
+    Evidence,
+    FailureSet,
+    Finding,
+    Grade,
+    Rule,
+    Severity,
+    Verdict,
+)
 from ralph.core.events import ChecksEnded, Do, TurnEnded
 from ralph.core.prompt import build_prompt, fill_parts
 from ralph.core.signals import SignalType
@@ -24,7 +36,9 @@ FIXED = LoopParameters(RUN, "tests pass AND no lint errors", 10, NOW, 3600.0, Ta
 CHECKS = (Check("pytest -q"), Check("ruff check"))
 TASK = "Fix the prices of the cart. They are wrong if a line has a count."
 PATHS = frozenset({OUTBOX})
-FRAME = frozenset({"loop-actor", "rules", "where-you-are", "your-answer", "loop-reflector"})
+FRAME = frozenset(
+    {"loop-actor", "rules", "where-you-are", "your-answer", "loop-reflector", "loop-judge", "how-to-judge"}
+)
 FIRST = """\
 FF.                                                                      [100%]
 =================================== FAILURES ===================================
@@ -67,6 +81,11 @@ class Driver:
         change = Change(f"sha-{self.state.iteration}", len(stats), 4, 1, stats=stats)
         result = TurnResult(TurnEnd.FINISHED, NOW, NOW + 60, answer=answer or None, change=change)
         self.state = self.rules.accept(self.state, TurnEnded("turn", 1, "implementer", 1, result), NOW).state
+        return self
+
+    def judge(self, files: list[dict[str, object]]) -> "Driver":
+        result = TurnResult(TurnEnd.FINISHED, NOW, NOW + 60, answer={"files": files})
+        self.state = self.rules.accept(self.state, TurnEnded("judgment-1", 2, "judge", 1, result), NOW).state
         return self
 
     def request(self) -> TurnRequest:
@@ -152,6 +171,13 @@ def further(**fixed: Any) -> Driver:
     return Driver(**fixed).check(BASELINE).turn(CART, **FIX).check(BETTER)
 
 
+CHANGED_TESTS = Verdict(
+    (CheckResult("`pytest -q` passes", CheckStatus.PASSED, 0.1, 0, command="pytest -q"), RUFF_PASSED),
+    snapshot="sha-1",
+    evidence=Evidence(Grade.UNPROVEN, "The run changed its tests.", to_judge=("test_cart.py", "pytest.ini")),
+)
+
+
 SITUATIONS: dict[str, Callable[[], Driver]] = {
     "first-iteration": lambda: Driver().check(BASELINE),
     "first-iteration-long-output": lambda: Driver().check(Verdict((pytest_failed(LONG, left_out=5990), RUFF_PASSED))),
@@ -187,7 +213,13 @@ SITUATIONS: dict[str, Callable[[], Driver]] = {
         Driver(reflector=True).check(BASELINE).turn(CART, **FIX).check(Verdict((pytest_failed(LONG, left_out=5990),)))
     ),
     "reflector": lambda: Driver(reflector=True).check(BASELINE).turn(CART, **FIX).check(BETTER),
+    "judge": lambda: Driver().check(BASELINE).turn(CART, **FIX).check(CHANGED_TESTS),
+    "further-iteration-after-judge": lambda: SITUATIONS["judge"]().judge(REJECTION),
 }
+REJECTION = [
+    {"path": "test_cart.py", "accept": False, "why": "line 12 no longer checks the total"},
+    {"path": "pytest.ini", "accept": True, "why": "it only names the directory of the tests"},
+]
 
 
 STEERED = (

@@ -44,6 +44,8 @@ LOOP = (
     "another-approach",
     "last-iteration",
     "reflector",
+    "judge",
+    "further-iteration-after-judge",
 )
 HATS = (
     "alone",

@@ -22,8 +22,11 @@ from ralph.core.checks import (
     Verdict,
 )
 from ralph.git.snapshots import Snapshots
+from ralph.supervisor.sandbox import OFF, Sandbox
 from ralph.verify.changed_files import FileChange, is_judge_file
+from ralph.verify.clean_room import CleanRoom, CleanRoomSettings
 from ralph.verify.counterproof import Counterproof, _judge_original_tests, drop_fail_fast, leaves_tree
+from ralph.workspace.isolation import Isolation
 
 GO_CHECK = Check("go test ./...")
 PYTEST = Check("pytest -q")
@@ -39,6 +42,7 @@ class FakeRunner:
     answers: dict[str, Verdict]
     seen: dict[str, dict[str, str]] = field(default_factory=dict)
     commands: dict[str, list[str]] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
 
     async def run(self, key: str, checks: Sequence[Check]) -> Verdict:
         files = [path.relative_to(self.workspace) for path in self.workspace.rglob("*") if path.is_file()]
@@ -80,7 +84,17 @@ class Tree:
 
     def counterproof(self, answers: dict[str, Verdict], baseline: Verdict | None = None, **more: Any) -> Counterproof:
         runner: Any = FakeRunner(self.run_dir, self.root, answers)
-        return Counterproof(runner=runner, snapshots=self.snapshots, base=self.base, baseline=baseline, **more)
+        isolation = Isolation(sandbox=Sandbox(OFF), root=self.root, run_dir=self.run_dir, top=self.root)
+        room = CleanRoom(
+            runner=runner,
+            snapshots=self.snapshots,
+            isolation=isolation,
+            settings=CleanRoomSettings(is_on=False),
+            is_mounted=False,
+        )
+        return Counterproof(
+            runner=runner, snapshots=self.snapshots, base=self.base, baseline=baseline, room=room, **more
+        )
 
 
 TEST = "from app import f\n\n\ndef test_f():\n    assert f() == {}\n"
@@ -217,25 +231,20 @@ class TestReview:
         assert seen(proof) == {}
 
     def test_a_large_tree_is_not_copied(self, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("ralph.verify.counterproof.MAX_FILES", 3)
+        monkeypatch.setattr("ralph.verify.clean_room.MAX_FILES", 3)
         (_, warning) = review(tree.counterproof({}), tree, [WEAKENED])
-        assert "the tree has more than 3 files" in warning.sentence
-        monkeypatch.setattr("ralph.verify.counterproof.MAX_FILES", 4)
+        assert "no clean checkout could be made: the tree has more than 3 files" in warning.sentence
+        monkeypatch.setattr("ralph.verify.clean_room.MAX_FILES", 4)
         assert len(review(tree.counterproof({"as-before": result()}), tree, [WEAKENED])) == 1
 
     def test_dependencies_beside_the_files_are_used_as_they_are(self, tree: Tree) -> None:
         tree.write({"node_modules/left/index.js": "left\n", "pkg/a.js": "a\n", "pkg/node_modules/right.js": "right\n"})
         tree.snapshots.take("more")
         proof = tree.counterproof({"as-before": result()})
-        links: list[tuple[str, bool]] = []
-        with proof._copy_with(set(), tree.base) as copy:
-            assert copy is not None
-            for name in ("node_modules", "pkg/node_modules"):
-                links.append(((copy / name).resolve().name, (copy / name).is_symlink()))
-            assert (copy / "node_modules" / "left" / "index.js").read_text() == "left\n"
-            assert (copy / "pkg" / "node_modules" / "right.js").read_text() == "right\n"
-            assert not (copy / ".venv").exists()
-        assert links == [("node_modules", True), ("node_modules", True)]
+        room = proof.room._make_tree(tree.snapshots.latest() or "", (), "", False)
+        assert (room.tree / "node_modules" / "left" / "index.js").read_text() == "left\n"
+        assert (room.tree / "pkg" / "node_modules" / "right.js").read_text() == "right\n"
+        assert not (room.tree / ".venv").exists()
 
 
 class TestRedTests:

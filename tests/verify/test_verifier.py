@@ -22,7 +22,9 @@ from ralph.core.checks import (
     Severity,
     Verdict,
 )
+from ralph.git.command import Repository
 from ralph.verify.changed_files import FileChange
+from ralph.verify.clean_room import CleanRoomSettings
 from ralph.verify.verifier import (
     VerdictSettings,
     Verifier,
@@ -41,6 +43,8 @@ CHECK = Check("make")
 class Runner:
     """Says what it was told to say, one run after the other."""
 
+    workspace = run_dir = Path("/project")
+
     def __init__(self, statuses: Iterator[CheckStatus] | Sequence[CheckStatus]) -> None:
         self.statuses = iter(statuses)
         self.keys: list[str] = []
@@ -55,6 +59,8 @@ class Runner:
 
 class Snapshots:
     """A tree with a base, the latest state, and what changed between them."""
+
+    repository = Repository(Path("/project"), Path("/project/.git"), Path("/project/.git"))
 
     def __init__(self, tree: str = "t1", changed: dict[str, tuple[bytes | None, bytes | None]] | None = None) -> None:
         self.tree, self._changed = tree, changed or {}
@@ -89,7 +95,8 @@ class Snapshots:
 
 
 def verifier(statuses: Sequence[CheckStatus], snapshots: Any = None, **rules: Any) -> Verifier:
-    return Verifier(Runner(statuses), snapshots, VerdictSettings(**rules))  # type: ignore[arg-type]
+    off = CleanRoomSettings(is_on=False)
+    return Verifier(Runner(statuses), snapshots, VerdictSettings(clean_room=off, **rules))  # type: ignore[arg-type]
 
 
 def verdict_of(checker: Verifier, key: str = "iteration-1") -> CheckResult:
@@ -106,14 +113,14 @@ class GoRunner(Runner):
 class TestGo:
     def test_go_tests_that_pass_run_once_more_and_that_result_counts(self) -> None:
         runner: Any = GoRunner([P, F])
-        checker = Verifier(runner, Snapshots(), VerdictSettings())  # type: ignore[arg-type]
+        checker = Verifier(runner, Snapshots(), VerdictSettings(clean_room=CleanRoomSettings(is_on=False)))  # type: ignore[arg-type]
         assert verdict_of(checker).status is F
         assert runner.keys == ["iteration-1", "go-tests"]
 
     @pytest.mark.parametrize(("key", "status"), [("iteration-1", F), ("baseline", P)])
     def test_go_tests_that_fail_or_run_before_the_work_do_not_run_again(self, key: str, status: CheckStatus) -> None:
         runner: Any = GoRunner([status])
-        checker = Verifier(runner, Snapshots(), VerdictSettings())  # type: ignore[arg-type]
+        checker = Verifier(runner, Snapshots(), VerdictSettings(clean_room=CleanRoomSettings(is_on=False)))  # type: ignore[arg-type]
         assert verdict_of(checker, key).status is status
         assert runner.keys == [key]
 

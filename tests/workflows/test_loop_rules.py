@@ -175,7 +175,7 @@ class TestTheCycle:
         after = LOOP.accept(STATES["act"], turn(end, error="boom"), NOW).state
         assert (after.phase, after.iteration) == (Phase.VERIFY, 2)
         assert bool(after.agent_error) == (end in (TurnEnd.FAILED, TurnEnd.IDLE, TurnEnd.INTERRUPTED))
-        assert LOOP.decide(after, NOW) == Do((RunChecks("iteration-2", LOOP.checks),))
+        assert LOOP.decide(after, NOW) == Do((RunChecks("iteration-2", LOOP.checks, is_final=True),))
 
     @pytest.mark.parametrize(
         ("state", "result", "phase", "outcome"),

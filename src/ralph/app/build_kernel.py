@@ -41,6 +41,7 @@ from ralph.store.rejected_trees import open_rejected_trees
 from ralph.store.runs import Project, RunDir
 from ralph.supervisor.client import KeeperClient
 from ralph.supervisor.sandbox import Sandbox
+from ralph.verify.clean_room import CleanRoomSettings
 from ralph.verify.runner import CheckRunner, check_environment
 from ralph.verify.verifier import VerdictSettings, Verifier
 from ralph.workspace.isolation import Isolation
@@ -195,10 +196,23 @@ def _build_workspaces(
     )
     loop = record.loop
     rules = VerdictSettings(
-        confirm=loop.confirm, scope=loop.scope, inputs=loop.inputs, allowed=record.allowed, may_change=record.may_change
+        confirm=loop.confirm,
+        scope=loop.scope,
+        inputs=loop.inputs,
+        allowed=record.allowed,
+        may_change=record.may_change,
+        accepted=record.accepted,
+        clean_room=CleanRoomSettings(
+            is_on=record.clean_room,
+            setup=record.trees.setup,
+            setup_seconds=record.trees.setup_seconds,
+            keep=record.trees.copy,
+        ),
     )
     trees = open_rejected_trees(project.root)
-    verifier = Verifier(runner, tree.snapshots, rules, *_find_known_verdicts(records), rejected_trees=trees)
+    verifier = Verifier(
+        runner, tree.snapshots, rules, *_find_known_verdicts(records), rejected_trees=trees, isolation=isolation
+    )
     return Workspaces(turns, verifier, runner, record)
 
 

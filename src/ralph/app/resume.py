@@ -1,5 +1,6 @@
 """Continue a run: with other limits or agents, or after the user adopted it."""
 
+import getpass
 import os
 import time
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from ralph.app.trust import Consent, find_consent_to_resume, find_consent_to_sta
 from ralph.core.codec import from_plain, read_json, to_json
 from ralph.core.entries import AgentsChanged, GuardRulesChanged, RunAdopted
 from ralph.core.errors import UsageError
+from ralph.core.events import ChecksEnded
 from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.limits import Limits
 from ralph.core.signals import Signal, SignalType
@@ -43,7 +45,7 @@ _LIMITS = (
 _UNITS = {"iterations": "of its iterations", "active_seconds": "minutes", "tokens": "tokens", "cost": "US dollars"}
 _AGENTS = ("agents", "agent_command", "scenario", "model")
 """Options that choose the agents."""
-_JOURNALED = (*_AGENTS, "allow", "may_change")
+_JOURNALED = (*_AGENTS, "allow", "may_change", "accept")
 """Options that are journaled before the engine starts."""
 
 
@@ -65,6 +67,7 @@ class ResumeOptions:
     max_quota: str | None = None
     allow: tuple[str, ...] = ()
     may_change: tuple[str, ...] = ()
+    accept: str = ""
 
     @property
     def names_agent(self) -> bool:
@@ -158,7 +161,9 @@ def plan_next_iteration(project: Project, run: RunDir, options: ResumeOptions) -
     rules = GuardRulesChanged(
         allowed=parse_allowed_rules(options.allow),
         may_change=parse_globs("--may-change", options.may_change, directory),
+        accepted=_accept_last_verdict(run, options.accept) if options.accept else {},
     )
+    notices += tuple(f"the work so far is accepted: {why}" for why in rules.accepted.values())
     notices += tuple(f"the guard rule {rule} is off from now on: {reason}" for rule, reason in rules.allowed.items())
     notices += tuple(
         f"tests and settings of checks that match {glob} may change from now on" for glob in rules.may_change
@@ -172,6 +177,17 @@ def plan_next_iteration(project: Project, run: RunDir, options: ResumeOptions) -
         changes_agents=options.names_agent,
         guard_rules=rules if rules != GuardRulesChanged() else None,
     )
+
+
+def _accept_last_verdict(run: RunDir, because: str) -> dict[str, str]:
+    """The snapshot that the user accepts, with who, when and why. There must be passing checks that could not be proven."""
+    ended = [one.entry for one in read_records(run.path / "journal.jsonl") if isinstance(one.entry, ChecksEnded)]
+    last = ended[-1].verdict if ended else None
+    if last is None or last.failed or last.passed or not last.snapshot:
+        what = f"run {run.id} has no work that waits to be accepted"
+        raise UsageError(what, where=str(run.path), todo=f"see what it did: `ralph report {run.id}`")
+    when = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %z")
+    return {last.snapshot: f"{getpass.getuser()}, {when}: {' '.join(because.split())}"}
 
 
 def prepare_resume(resumption: Resumption, guidance: str = "") -> None:
@@ -254,7 +270,10 @@ def _append_entry(run: RunDir, entry: GuardRulesChanged) -> None:
 def with_user_changes(record: RunRecord, ledger: Ledger) -> RunRecord:
     """The record with what the user chose since. That is journaled, since `run.json` stays as it was."""
     record = replace(
-        record, allowed={**record.allowed, **ledger.allowed}, may_change=(*record.may_change, *ledger.may_change)
+        record,
+        allowed={**record.allowed, **ledger.allowed},
+        may_change=(*record.may_change, *ledger.may_change),
+        accepted=ledger.accepted,
     )
     if not ledger.agents_json:
         return record

@@ -30,8 +30,11 @@ from ralph.documents.run_record import (
     TurnLimits,
 )
 from ralph.store.runs import Project
+from ralph.store.settings import load_user_settings
 
 N = TypeVar("N", int, float)
+JUDGE = "judge"
+"""The role that judges changed tests and settings."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,9 @@ class RunOptions:
     parallel: int | None = None
     allow: tuple[str, ...] = ()
     may_change: tuple[str, ...] = ()
+    no_clean_room: bool = False
+    require: str | None = None
+    judge: str | None = None
     worktree: bool = False
     land: str | None = None
     no_snapshots: bool = False
@@ -110,6 +116,8 @@ def build_record(
         snapshots=config.snapshots and not options.no_snapshots,
         allowed=parse_allowed_rules(options.allow),
         may_change=parse_globs("--may-change", options.may_change, project.directory),
+        clean_room=load_user_settings().clean_room and not options.no_clean_room,
+        require=options.require or load_user_settings().require,
         push=config.push,
         instructions=config.instructions,
         most_steps=config.max_steps,
@@ -204,6 +212,19 @@ def build_agent_selection(project: Project, config: Config, options: RunOptions)
         acp=options.agent_acp,
         must_be_installed=not options.dry_run,
     )
+    if options.judge:
+        judge = registry.select_agents(
+            config,
+            names=(options.judge,),
+            command=None,
+            scenario_file=None,
+            cwd=cwd,
+            must_be_installed=not options.dry_run,
+        ).chain
+        selection = replace(selection, roles={**selection.roles, JUDGE: judge})
+    elif JUDGE not in selection.roles and len(selection.chain) > 1:
+        # A judge should not be the agent whose work it judges.
+        selection = replace(selection, roles={**selection.roles, JUDGE: selection.chain[1:]})
     without = ("sub-agents",) if options.no_sub_agents else ()
 
     def limit_tools(spec: AgentSpec) -> AgentSpec:

@@ -87,6 +87,7 @@ def build_loop_workflow(record: RunRecord, root: Path, limits: Limits | None = N
         on_stuck=OnStuck(options.on_stuck),
         reflector=options.reflector,
         commit=options.commit,
+        has_judge=record.require != "proven",
     )
 
     def ask_memory(query: str, failing: Sequence[str]) -> tuple[str, ...]:
@@ -99,7 +100,7 @@ def build_loop_workflow(record: RunRecord, root: Path, limits: Limits | None = N
 
 
 ROLES = {
-    "loop": ("implementer", "test-engineer", "debugger", "reflector"),
+    "loop": ("implementer", "test-engineer", "debugger", "reflector", "judge"),
     "session": ("planner", "questioner", "executor", "reviewer", "librarian", "resolver"),
     "classic": ("planner", "questioner", "executor", "reviewer"),
 }

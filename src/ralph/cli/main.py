@@ -19,6 +19,7 @@ GROUPS = {
         "session": "Plan a request, do its tasks in parallel and review them.",
         "run": "Work on an objective with hats: roles that publish events for each other.",
         "resume": "Continue a run that paused, stopped or reached a limit.",
+        "accept": "Accept work that passes its checks and that Ralph could not prove.",
     },
     "Watch": {
         "status": "Show the runs of this project.",
@@ -78,7 +79,7 @@ MODULES = {
     "logs": ("logs", "events"),
     "reflect": ("reflect",),
     "reports": ("report", "cost", "prompt"),
-    "resume": ("resume",),
+    "resume": ("resume", "accept"),
     "session": ("session",),
     "setup": ("init", "doctor"),
     "start": ("loop", "run"),

@@ -99,6 +99,26 @@ def resume(run: str | None, guidance: str, detached: bool, adopts: bool, yes: bo
     return run_in_foreground(project, chosen, notices, as_json=as_json, granted=planned.limits, resumes=True)
 
 
+@click.command("accept")
+@run_argument
+@click.option("--because", required=True, metavar="TEXT", help="Why the work is right. It goes into the journal.")
+@click.option("--yes", is_flag=True, help="Agree to everything that the run starts. Don't ask.")
+@json_option
+def accept(run: str | None, because: str, yes: bool, as_json: bool) -> int:
+    """Accept the work of RUN, whose checks pass, although Ralph could not prove it. Default: the run that stopped last.
+
+    Ralph runs the checks again. If they pass and nothing has changed, the run succeeds with the grade `accepted`.
+    """
+    refuse_inside_a_turn()
+    project = open_project()
+    chosen = find_run_to_resume(project, run)
+    planned = plan_resume(project, chosen, ResumeOptions(accept=because))
+    for consent in planned.find_consents():
+        ask_consent(consent, yes=yes)
+    prepare_resume(planned)
+    return run_in_foreground(project, chosen, planned.notices, as_json=as_json, granted=planned.limits, resumes=True)
+
+
 def resume_options(given: Mapping[str, Any]) -> ResumeOptions:
     """The options of a resume among the parameters of a command."""
     return ResumeOptions(**{one.name: given[one.name] for one in fields(ResumeOptions) if one.name in given})

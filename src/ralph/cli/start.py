@@ -106,6 +106,19 @@ _SETTINGS = (
         metavar="GLOB",
         help="Let the run change tests and settings of checks that match. Can be repeated.",
     ),
+    click.option(
+        "--require",
+        type=click.Choice(["auto", "proven", "judged"]),
+        help="The grade that a success needs. With `proven`, no judge may accept changed tests. Default: auto.",
+    ),
+    click.option(
+        "--judge", metavar="AGENT", help="The agent that judges changed tests and settings. Default: the second agent."
+    ),
+    click.option(
+        "--no-clean-room",
+        is_flag=True,
+        help="Don't confirm the result in a clean checkout. Files that git ignores can then decide what passes.",
+    ),
     click.option("--worktree", is_flag=True, help="Work in a git worktree, on the branch ralph/<run>/run."),
     click.option(
         "--land",
@@ -283,6 +296,8 @@ def run_in_foreground(
         lines.append(f"Work:   {where}")
     if turns := renderer.committing_turns:
         lines.append(f"Commits: in turn{'s'[: len(turns) != 1]} {', '.join(map(str, turns))}, by the agent (`git log`)")
+    if view.ended and view.ended.evidence:
+        lines.append(f"Evidence: {view.ended.evidence.sentence}")
     if view.ended and view.ended.is_exposed:
         lines.append(f"Sandbox: {view.ended.sandbox}")
     lines += [f"CHANGED: {sentence}" for sentence in (view.ended.missing if view.ended else ())]

@@ -34,6 +34,7 @@ class Rule(StrEnum):
     FEWER_TESTS = "fewer-tests"
     OUT_OF_SCOPE = "out-of-scope"
     HISTORY_REWRITTEN = "history-rewritten"
+    CLEAN_ROOM = "clean-room"
 
 
 @value
@@ -276,6 +277,53 @@ def attribution(*, before: bool, now: bool) -> Attribution:
     return Attribution.FIXED if now else Attribution.BASELINE_BROKEN
 
 
+class Grade(StrEnum):
+    """How well a success is supported, or why it is none."""
+
+    PROVEN = "proven"
+    """The checks pass in a clean room, also with the judge files as they were before the run."""
+    JUDGED = "judged"
+    """They pass there. Judge files had to change, and an independent turn accepted each change."""
+    ACCEPTED = "accepted"
+    """The user accepted what could not be proven."""
+    UNVERIFIED = "unverified"
+    """The run has no checks."""
+    DISPROVEN = "disproven"
+    """The checks pass in the workspace and fail in the clean room."""
+    UNPROVEN = "unproven"
+    """The clean room cannot tell."""
+
+
+@value
+class Evidence:
+    """What supports a verdict."""
+
+    grade: Grade
+    reason: str
+    """Why it has this grade, in one sentence."""
+    compared: str = ""
+    """What the clean room ran, in one sentence."""
+    restored: tuple[str, ...] = ()
+    """The judge files that the clean room had as they were before the run."""
+    to_judge: tuple[str, ...] = ()
+    """The judge files that somebody has to look at before the work counts as done."""
+
+    @property
+    def sentence(self) -> str:
+        """The grade and its reason."""
+        return f"{self.grade}. {self.reason}"
+
+
+@value
+class Rehearsal:
+    """What the clean room did with the tree before the first turn."""
+
+    problem: str = ""
+    """Why it does not reproduce the baseline; empty if it does. If it does not, it can never disprove the work."""
+    needs_setup: bool = False
+    """Whether it reproduces the baseline only after the setup commands of the project."""
+
+
 @value
 class Verdict:
     """What the checks say of the work, together."""
@@ -285,11 +333,25 @@ class Verdict:
     """What the guards found in the work. If checks fail, these are only warnings."""
     snapshot: str = field(default="", metadata=former_name("tree"))
     """The snapshot that was judged; empty if there are no snapshots."""
+    evidence: Evidence | None = None
+    """How well it is supported; None if the checks fail, or before the first turn."""
+    rehearsal: Rehearsal | None = None
+    """Of the verdict before the first turn: what the clean room made of the same tree."""
 
     @property
     def passed(self) -> bool:
-        """Whether every check passed and none was gamed. Without checks there is no proof."""
-        return bool(self.results) and not self.failed and not self.gamed
+        """Whether every check passed, none was gamed, and nothing is left to judge. Without checks there is no proof."""
+        return bool(self.results) and not (self.failed or self.gamed or self.is_unproven)
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether all checks pass here and the clean room cannot tell if the work is done."""
+        return self.evidence is not None and self.evidence.grade is Grade.UNPROVEN
+
+    @property
+    def awaits_judge(self) -> bool:
+        """Whether a judge can tell if the work is done: all checks pass, with judge files that the run changed."""
+        return self.is_unproven and not self.gamed and bool(self.evidence and self.evidence.to_judge)
 
     @property
     def gamed(self) -> tuple[Finding, ...]:

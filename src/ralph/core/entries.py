@@ -92,6 +92,8 @@ class GuardRulesChanged:
     """Rules that are switched off from here on, with the reason."""
     may_change: tuple[str, ...] = ()
     """Patterns of judge files that may change from here on."""
+    accepted: Mapping[str, str] = field(default_factory=dict)
+    """Snapshots that the user accepted although Ralph could not prove them, with who, when and why."""
 
 
 @value

@@ -5,7 +5,7 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from ralph.core.checks import Check, FailingTests, Verdict
+from ralph.core.checks import Check, Evidence, FailingTests, Verdict
 from ralph.core.codec import former_name
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
@@ -26,6 +26,8 @@ class RunChecks:
     """The name of the worktree; empty for the run's own tree."""
     seen_failing: FailingTests | None = None
     """What was seen to fail before, and has to pass unchanged."""
+    is_final: bool = False
+    """Whether the work is done if they pass, so that a clean room has to confirm it."""
 
 
 @value
@@ -81,6 +83,8 @@ class Stop:
     outcome: Outcome
     reason: str
     stage: Stage = field(default_factory=Stage, compare=False)
+    evidence: Evidence | None = None
+    """What supports a success, or why it is none."""
 
 
 Decision = Do | Stop
@@ -252,6 +256,8 @@ class RunEnded:
     """What of the user's branches, tags and stash is not as it was, with the commands that bring it back."""
     sandbox: str = ""
     """How agents and checks were isolated: the level, or `not isolated` with the reason."""
+    evidence: Evidence | None = None
+    """What supports a success, or why it is none; None if an older version of Ralph recorded the run."""
 
     @property
     def is_exposed(self) -> bool:

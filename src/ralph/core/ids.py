@@ -63,6 +63,8 @@ class WorkKind(StrEnum):
     """A turn of a loop or of a hat, and the checks after it."""
     REFLECTION = "reflection"
     """What a loop learns from an iteration."""
+    JUDGMENT = "judgment"
+    """A turn that looks at the judge files that a loop changed."""
     COMMIT = "commit"
     """The commit of an iteration."""
     CHECKPOINT = "checkpoint"
@@ -81,6 +83,7 @@ _FIELDS = {
     WorkKind.BASELINE: (),
     WorkKind.ITERATION: ("number",),
     WorkKind.REFLECTION: ("number",),
+    WorkKind.JUDGMENT: ("number",),
     WorkKind.COMMIT: ("number",),
     WorkKind.CHECKPOINT: ("number",),
     WorkKind.CLAIM: ("number",),

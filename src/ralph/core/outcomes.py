@@ -31,6 +31,8 @@ class Outcome(StrEnum):
     """A session waits for the user to approve or reject what it learned."""
     BLOCKED = "blocked"
     """A session cannot continue as it is planned."""
+    UNPROVEN = "unproven"
+    """All checks pass, and the clean room or the judge could not confirm it. The user decides."""
     UNVERIFIABLE = "unverifiable"
     """A check could not be run, so nothing can be said about the work."""
     AGENT_UNAVAILABLE = "agent-unavailable"
@@ -76,6 +78,7 @@ EXIT_CODES = {
     Outcome.AWAITING_GUIDANCE: 7,
     Outcome.AWAITING_FEEDBACK: 7,
     Outcome.AWAITING_APPROVAL: 7,
+    Outcome.UNPROVEN: 7,
     Outcome.BLOCKED: 9,
     Outcome.PAUSED: 7,
     Outcome.ABORTED: 8,

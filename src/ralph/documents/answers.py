@@ -50,7 +50,42 @@ class ReflectorAnswer(Answer):
     next: str = Field(min_length=1, max_length=2000, description="what to try next: one concrete action")
 
 
-_LOOP_ANSWERS: Mapping[str, type[BaseModel]] = {"loop.actor": LoopAnswer, "loop.reflector": ReflectorAnswer}
+class JudgedFile(BaseModel):
+    """What a judge makes of one changed test or settings file."""
+
+    model_config = ConfigDict(extra="ignore")
+    path: str = Field(min_length=1, max_length=1000, description="the file, as the list in the prompt names it")
+    accept: bool = Field(description="whether the change is right")
+    why: str = Field(min_length=1, max_length=2000, description="the reason, with the line that shows it")
+
+
+class JudgeAnswer(BaseModel):
+    """What a judge makes of the tests and settings that a run changed."""
+
+    model_config = ConfigDict(
+        extra="ignore",
+        json_schema_extra={
+            "examples": [
+                {
+                    "files": [
+                        {
+                            "path": "tests/test_cart.py",
+                            "accept": False,
+                            "why": "line 12 no longer checks the total, and the request does not change totals",
+                        }
+                    ]
+                }
+            ]
+        },
+    )
+    files: list[JudgedFile] = Field(min_length=1, description="every file of the list in the prompt")
+
+
+_LOOP_ANSWERS: Mapping[str, type[BaseModel]] = {
+    "loop.actor": LoopAnswer,
+    "loop.reflector": ReflectorAnswer,
+    "loop.judge": JudgeAnswer,
+}
 
 
 def find_answer_model(schema: str) -> type[BaseModel]:

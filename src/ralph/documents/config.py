@@ -222,8 +222,8 @@ class Config(SettingsSection):
     roles: dict[str, AgentSettings] = Field(
         default={},
         description="agent or model for a role, `{executor: codex}` or `{reviewer: {agent: claude, model: opus}}`."
-        " Roles of a loop: `implementer`, `test-engineer`, `debugger`, `reflector`; of a session: `planner`, `questioner`,"
-        " `executor`, `reviewer`, `librarian`, `resolver`; in a run of hats: the ids of the hats and `resolver`",
+        " Roles of a loop: `implementer`, `test-engineer`, `debugger`, `reflector`, `judge`; of a session: `planner`,"
+        " `questioner`, `executor`, `reviewer`, `librarian`, `resolver`; in a run of hats: the ids of the hats and `resolver`",
     )
     escalate: EscalationSettings | None = Field(
         default=None, description="agent that takes over if the usual one makes no progress"
@@ -332,6 +332,11 @@ class UserSettings(SettingsSection):
     )
     sandbox: SandboxSettings = Field(
         default=SandboxSettings(), description="how agents and checks are isolated: a level, or a section"
+    )
+    clean_room: bool = Field(default=True, description="confirm every success in a clean checkout")
+    require: Literal["auto", "proven", "judged"] = Field(
+        default="auto",
+        description="grade that a success needs; with `proven`, no judge may accept changed tests",
     )
 
     @field_validator("sandbox", mode="before", json_schema_input_type=SandboxSettings | str)

@@ -156,6 +156,12 @@ class RunRecord:
     """Rules of the guards that the user lifted for this run, with the reason."""
     may_change: tuple[str, ...] = ()
     """Patterns of judge files that the user lets the run change."""
+    accepted: Mapping[str, str] = field(default_factory=dict)
+    """Snapshots that the user accepted although Ralph could not prove them, with who, when and why."""
+    clean_room: bool = True
+    """Whether a success must be confirmed in a clean room."""
+    require: str = "auto"
+    """The grade that a success needs: `auto`, `proven` or `judged`."""
     push: bool = False
     """Whether agents may push to remote repositories."""
     instructions: tuple[str, ...] = ()

@@ -408,7 +408,9 @@ class Jobs:
     async def _run_checks(self, work: RunChecks) -> ChecksEnded:
         self._journal(ChecksStarted(work.key, tuple(check.title for check in work.checks)))
         with self.activity.working():
-            verdict = await self.ports.checker.check(work.key, work.checks, work.worktree, work.seen_failing)
+            verdict = await self.ports.checker.check(
+                work.key, work.checks, work.worktree, work.seen_failing, is_final=work.is_final
+            )
             if not self.ledger.last_turn_number:
                 self.snapshot(CHECKED)
         return ChecksEnded(work.key, verdict)

@@ -132,6 +132,7 @@ class Kernel(Generic[S]):
                 more_files=max(0, len(files) - MAX_LISTED_FILES),
                 missing=missing,
                 sandbox=self._start.entry.sandbox,
+                evidence=stop.evidence,
             )
         )
         return stop

@@ -58,6 +58,8 @@ class Ledger:
     """Who does the turns, as JSON, if the user changed that since the run was created."""
     allowed: dict[str, str] = field(default_factory=dict)
     """Guard rules that the user switched off since the run was created, with the reason."""
+    accepted: Mapping[str, str] = field(default_factory=dict)
+    """Snapshots that the user accepted, with who, when and why."""
     may_change: tuple[str, ...] = ()
     """Patterns of judge files that the user let change since then."""
     ended: RunEnded | None = None
@@ -86,7 +88,8 @@ class Ledger:
                 self.limits = limits
             case AgentsChanged(agents=agents):
                 self.agents_json = agents
-            case GuardRulesChanged(allowed=allowed, may_change=may_change):
+            case GuardRulesChanged(allowed=allowed, may_change=may_change, accepted=accepted):
+                self.accepted = {**self.accepted, **accepted}
                 self.allowed |= allowed
                 self.may_change = tuple(dict.fromkeys((*self.may_change, *may_change)))
             case TurnStarted() as entry:

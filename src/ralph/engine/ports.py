@@ -69,7 +69,13 @@ class CheckerPort(Protocol):
     """Runs checks."""
 
     async def check(
-        self, key: str, checks: Sequence[Check], worktree: str = "", seen_failing: FailingTests | None = None
+        self,
+        key: str,
+        checks: Sequence[Check],
+        worktree: str = "",
+        seen_failing: FailingTests | None = None,
+        *,
+        is_final: bool = False,
     ) -> Verdict:
         """Run all checks in a worktree, or in the run's own tree. Tests in `seen_failing` must pass unchanged."""
 

@@ -228,6 +228,14 @@ class Sandbox:
         return mounts
 
 
+def wrap_mounts(argv: Sequence[str], cwd: Path, mounts: Sequence[Mount]) -> tuple[str, ...]:
+    """A command that sees the machine as it is, except for some mounts. It is not isolated."""
+    arguments = [PROGRAM, "--dev-bind", "/", "/", "--die-with-parent"]
+    for mount in mounts:
+        arguments += mount.arguments()
+    return (*arguments, "--chdir", os.path.realpath(cwd), "--", *argv)
+
+
 def sort_parents_first(paths: Iterable[Path]) -> list[Path]:
     """Existing paths without repetition, so that no mount covers one that comes before it."""
     found = {os.path.realpath(path): path for path in paths if path.exists()}

@@ -6,17 +6,27 @@ becomes a warning. If a test that failed before still fails as it was, the test 
 """
 
 import re
-import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 
-from ralph.core.checks import Check, CheckResult, CheckStatus, FailingTests, Finding, Rule, Severity, Verdict
+from ralph.core.checks import (
+    Check,
+    CheckResult,
+    CheckStatus,
+    Evidence,
+    FailingTests,
+    Finding,
+    Grade,
+    Rule,
+    Severity,
+    Verdict,
+)
 from ralph.core.text import count
 from ralph.git.snapshots import Snapshots
 from ralph.verify.changed_files import is_build_code, is_collected, is_judge_file, is_test_path
+from ralph.verify.clean_room import CleanRoom, RoomError
 from ralph.verify.guards import FileChange, scan
 from ralph.verify.guards.commands import find_steps, split_commands
 from ralph.verify.results import find_missing_tests
@@ -37,8 +47,6 @@ REBUTTABLE = frozenset(
 """The rules about how the work is judged, not about the work itself."""
 _ABOUT_TESTS = REBUTTABLE - {Rule.CHECK_DISABLED, Rule.VERIFIER_EDITED}
 """Rules that only a check that runs tests can rebut."""
-MAX_FILES = 20_000
-"""Files of a tree that is copied."""
 MAX_TESTS = 400
 """Test files that are read."""
 _NAME_PARTS = re.compile(r"::| > | › |[/()\[\]]")
@@ -50,7 +58,6 @@ _SHELL_WORD = re.compile(r"&&|\|\||[;|&\n()]|[^\s;|&()]+")
 _ENDS_PATH = re.compile(r"[\s\"'=:<>,`]")
 _SEPARATORS = frozenset(("&&", "||", ";", "|", "&", "\n"))
 _IS_EXPANDED = re.compile(r"[$~*?`]|^-$")
-_DEPENDENCIES = ("node_modules", ".venv", "venv", ".tox", "vendor", ".env")
 _REBUTTED = " The work passes without that change too, so this is only a warning."
 
 
@@ -64,6 +71,7 @@ class Counterproof:
     """The snapshot before the run."""
     baseline: Verdict | None
     """What the checks said there."""
+    room: CleanRoom
     may_change_tests: bool = False
     may_change: Callable[[str], bool] = lambda path: False
     """Whether the user let the run change a judge file. Such a file is not put back."""
@@ -87,9 +95,10 @@ class Counterproof:
             return [*findings, *made_for_tests]
         goes_back = is_judge_file if errors else is_test_path
         back = {change.path for change in changes if goes_back(change.path)}
-        verdict = await self._run_with(back, self.base, "as-before", checks)
-        if verdict is None:
-            return [*findings, *_report_not_run_apart(checks, f"the tree has more than {MAX_FILES} files")]
+        try:
+            verdict = await self._run_with(back, self.base, "as-before", checks)
+        except RoomError as error:
+            return [*findings, *_report_not_run_apart(checks, f"no clean checkout could be made: {error}")]
         if not verdict.failed and self._ran_as_many(verdict):
             return _rebut_errors(findings, checks, verdict)
         if errors:
@@ -117,10 +126,44 @@ class Counterproof:
         back = {
             change.path for change in changed if not is_collected(change.path) or _names_test(change.old, failed_tests)
         }
-        verdict = await self._run_with(back, self.base, "as-failed-before", checks) if back else None
+        try:
+            verdict = await self._run_with(back, self.base, "as-failed-before", checks) if back else None
+        except RoomError:
+            return list(unproven)
         if verdict is not None and verdict.failed:
             return list(unproven)
         return [replace(finding, severity=Severity.WARNING) for finding in unproven]
+
+    async def grade_changed_judges(self, evidence: Evidence, back: Sequence[str], checks: Sequence[Check]) -> Evidence:
+        """The grade of work that changed judge files: proven if it also passes with all of them as they were."""
+        try:
+            verdict = await self._run_with(back, self.base, "judge-files-as-before", checks)
+        except RoomError as error:
+            why = f"no clean checkout could be made: {error}"
+            return _leave_to_judge(evidence, back, why)
+        if not verdict.failed and self._ran_as_many(verdict):
+            reason = "The checks also pass in a clean checkout, there also with tests and settings as they were before the run."
+            return replace(evidence, reason=reason, restored=tuple(back))
+        why = "fewer tests run with them"
+        if verdict.failed:
+            failed = verdict.failed[0]
+            why = f"`{failed.command or failed.title}` fails with them: {failed.reason}"
+        return _leave_to_judge(evidence, back, why)
+
+    def grade_new_tests(self, verdict: Verdict, added: Sequence[str], checks: Sequence[Check]) -> Evidence:
+        """The grade of work whose tests are all its own, or whose coverage they raise: only a judge can tell what they prove."""
+        evidence = verdict.evidence or Evidence(Grade.PROVEN, "")
+        if not added or not (self._has_only_new_tests(verdict) or _measures_coverage(checks)):
+            return evidence
+        reason = "The run wrote the tests that its work passes."
+        return replace(evidence, grade=Grade.UNPROVEN, reason=reason, to_judge=tuple(added))
+
+    def _has_only_new_tests(self, verdict: Verdict) -> bool:
+        """Whether tests ran now and none ran before the run."""
+        before = {result.title: result.tests for result in self.baseline.results} if self.baseline else {}
+        ran_now = [result for result in verdict.results if result.tests and result.tests.ran]
+        ran_before = [result for result in ran_now if (old := before.get(result.title)) and old.ran]
+        return bool(ran_now) and not ran_before
 
     async def find_changed_since_failure(self, seen_failing: FailingTests, checks: Sequence[Check]) -> list[Finding]:
         """Tests that were seen to fail, were changed since, and still fail as they were."""
@@ -129,8 +172,13 @@ class Counterproof:
         back = {path for path in changed if is_test_path(path) and not self.may_change(path)}
         if back and (tied := self._find_tied_to_place(checks)):
             return tied
-        verdict = await self._run_with(back, seen_failing.snapshot, "as-seen-failing", checks) if back else None
-        failing = [test for result in verdict.failed for test in result.failing] if verdict else []
+        if not back:
+            return []
+        try:
+            verdict = await self._run_with(back, seen_failing.snapshot, "as-seen-failing", checks)
+        except RoomError as error:
+            return _report_not_run_apart(checks, f"no clean checkout could be made: {error}")
+        failing = [test for result in verdict.failed for test in result.failing]
         return _report_still_failing(failing, seen_failing.tests, "was seen to fail")
 
     async def require_go_tests(self, verdict: Verdict, checks: Sequence[Check]) -> Verdict:
@@ -168,8 +216,11 @@ class Counterproof:
     async def _run_base(self, verbose: Check) -> dict[str, bool]:
         """The Go packages of the tree before the run, and whether they ran tests. One that did not build is not there."""
         everything = {*self.snapshots.paths(self.base), *self.snapshots.paths(self.snapshots.latest() or self.base)}
-        verdict = await self._run_with(everything, self.base, "go-base", [verbose])
-        return self._read_packages(verdict.results[0]) if verdict else {}
+        try:
+            verdict = await self._run_with(everything, self.base, "go-base", [verbose])
+        except RoomError:
+            return {}
+        return self._read_packages(verdict.results[0])
 
     def _read_packages(self, result: CheckResult) -> dict[str, bool]:
         return read_go_packages(read_output(self.runner.run_dir / result.log)) if result.log else {}
@@ -185,6 +236,8 @@ class Counterproof:
 
     def _find_tied_to_place(self, checks: Sequence[Check]) -> list[Finding]:
         """A warning for each check that judges what is at a fixed place, and not a copy of the tree."""
+        if self.room.is_mounted:
+            return []
         workspace, top = self.runner.workspace, self.snapshots.repository.top
         absolute = [check for check in checks if str(workspace) in check.command]
         leaving = [check for check in checks if check not in absolute and leaves_tree(check.command, workspace, top)]
@@ -209,39 +262,29 @@ class Counterproof:
         pairs = [(result, known[result.title]) for result in verdict.results if result.title in known]
         return all(before.tests is None or _ran_as_many(result, before) for result, before in pairs)
 
-    async def _run_with(self, back: Collection[str], tree: str, key: str, checks: Sequence[Check]) -> Verdict | None:
-        """Run the checks on the work with some files as they were in a tree; None if that would be too large."""
-        with self._copy_with(back, tree) as workspace:
-            if workspace is None:
-                return None
-            # A runner that stops at the first failure would hide the failures after it.
-            complete = [replace(check, command=drop_fail_fast(check.command)) for check in checks]
-            verdict = await replace(self.runner, workspace=workspace).run(key, complete)
+    async def _run_with(self, back: Collection[str], tree: str, key: str, checks: Sequence[Check]) -> Verdict:
+        """Run the checks on the work with some files as they were in a tree; raises RoomError."""
+        latest = self.snapshots.latest()
+        if not tree or latest is None:
+            raise RoomError("there is no snapshot")
+        # A runner that stops at the first failure would hide the failures after it.
+        complete = [replace(check, command=drop_fail_fast(check.command)) for check in checks]
+        verdict = await self.room.run(key, complete, latest, back=back, base=tree)
         named = [
             replace(result, title=check.title, command=check.command)
             for check, result in zip(checks, verdict.results, strict=True)
         ]
         return replace(verdict, results=tuple(named))
 
-    @contextmanager
-    def _copy_with(self, back: Collection[str], tree: str) -> Iterator[Path | None]:
-        latest = self.snapshots.latest()
-        paths = set(self.snapshots.paths(latest)) if latest else set()
-        if not tree or latest is None or len(paths) > MAX_FILES:
-            yield None
-            return
-        known = set(self.snapshots.paths(tree))
-        top = self.snapshots.repository.top
-        scratch = self.runner.run_dir / "scratch"
-        shutil.rmtree(scratch, ignore_errors=True)
-        try:
-            scratch.mkdir()
-            self.snapshots.write_files(latest, paths - set(back), scratch)
-            self.snapshots.write_files(tree, known & set(back), scratch)
-            _link_dependencies(top, scratch / "tree", paths)
-            yield scratch / "tree" / self.runner.workspace.resolve().relative_to(top.resolve())
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+
+def _leave_to_judge(evidence: Evidence, changed: Sequence[str], why: str) -> Evidence:
+    """The evidence of work that passes only with the judge files that the run changed."""
+    reason = f"The work is not proven with tests and settings as they were before the run: {why}."
+    return replace(evidence, grade=Grade.UNPROVEN, reason=reason, restored=tuple(changed), to_judge=tuple(changed))
+
+
+def _measures_coverage(checks: Sequence[Check]) -> bool:
+    return any(check.measure and check.measure.metric == "coverage" for check in checks)
 
 
 def leaves_tree(command: str, workspace: Path, top: Path) -> bool:
@@ -418,12 +461,3 @@ def _make_verbose(check: Check) -> Check:
     """The check with `-v` for every `go test` in it, also in scripts and recipes, which see GOFLAGS."""
     command = re.sub(r"\bgo test\b(?! -v\b)", "go test -v", check.command)
     return Check(f'GOFLAGS="$(go env GOFLAGS) -v"; export GOFLAGS\n{command}', check.timeout)
-
-
-def _link_dependencies(top: Path, copy: Path, tracked: set[str]) -> None:
-    """Use what is installed beside the tracked files as it is."""
-    for directory in {Path(), *(Path(path).parent for path in tracked)}:
-        for name in _DEPENDENCIES:
-            there, here = top / directory / name, copy / directory / name
-            if there.exists() and not here.exists() and here.parent.is_dir():
-                here.symlink_to(there.resolve())

@@ -62,6 +62,8 @@ class CheckRunner:
     secrets: tuple[str, ...] = ()
     isolate: Callable[[JobRequest], JobRequest] = lambda job: job
     """Puts a check into the sandbox: it runs code that agents wrote."""
+    files: Path | None = None
+    """Where the files of the workspace are, if another directory is mounted over it for the checks."""
 
     async def run(self, key: str, checks: Sequence[Check]) -> Verdict:
         """Run them one after the other, all of them, so that the next prompt can name every failure."""
@@ -70,7 +72,7 @@ class CheckRunner:
 
     async def _run_one(self, key: str, number: int, check: Check) -> CheckResult:
         if check.path:
-            status, reason = look_at_file(self.workspace, check)
+            status, reason = look_at_file(self.files or self.workspace, check)
             return CheckResult(check.title, status, 0.0, reason=reason)
         reports = self.run_dir / RESULTS / f"{key}-{number}"
         shutil.rmtree(reports, ignore_errors=True)
@@ -169,7 +171,7 @@ class CheckRunner:
         """The JUnit report that a command had to write, if it did."""
         match = _JUNIT.search(command)
         try:
-            path = resolve_inside(self.workspace, match[1]) if match else None
+            path = resolve_inside(self.files or self.workspace, match[1]) if match else None
         except (OSError, OutsideError):
             return None
         return path if path and path.is_file() and path.stat().st_mtime >= since - 1 else None

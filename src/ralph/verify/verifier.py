@@ -16,13 +16,27 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from ralph.core.checks import Check, CheckResult, CheckStatus, FailingTests, Finding, Rule, Severity, Verdict
+from ralph.core.checks import (
+    Check,
+    CheckResult,
+    CheckStatus,
+    Evidence,
+    FailingTests,
+    Finding,
+    Grade,
+    Rehearsal,
+    Rule,
+    Severity,
+    Verdict,
+)
 from ralph.core.ids import BASELINE, WorkKey
 from ralph.core.text import count
 from ralph.git.history import UserRefs
 from ralph.git.snapshots import Snapshots
 from ralph.store.rejected_trees import RejectedTrees
-from ralph.verify.changed_files import FileChange, is_judge_file, is_test_path
+from ralph.supervisor.sandbox import OFF, Sandbox
+from ralph.verify.changed_files import FileChange, is_collected, is_judge_file, is_test_path
+from ralph.verify.clean_room import CleanRoom, CleanRoomSettings
 from ralph.verify.counterproof import MAX_NAMED, REBUTTABLE, Counterproof, drop_fail_fast, is_about_tests
 from ralph.verify.guards import scan
 from ralph.verify.measures import mark_unstable_figures
@@ -30,6 +44,7 @@ from ralph.verify.results import find_missing_tests, find_own_name
 from ralph.verify.runner import CheckRunner
 from ralph.verify.summaries import has_lasting_summary
 from ralph.verify.work import TreeComparison
+from ralph.workspace.isolation import Isolation
 
 _SAY_WHY_FEWER_RUN = frozenset((Rule.TEST_SKIPPED, Rule.TEST_DELETED))
 _SHORT = 20.0
@@ -46,6 +61,10 @@ _DECLARES = re.compile(
 _GLOB_TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\[[^]]+\]|.", re.DOTALL)
 _MEANING = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 LARGEST = 32 * 1024 * 1024
+_COMMAND_ENDS = re.compile(r"&&|\|\||[;\n]")
+_SAYS_WHAT_TO_RUN = ("-c", "-m", "--eval", "-p")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+_INTERPRETER = re.compile(r"(?:\S*/)?(?:python[\d.]*|(?:ba|da|z)?sh|node|deno|bun|ruby|perl|php|Rscript|lua)")
 _TOOL_DIRECTORIES = frozenset((".venv", "venv", "node_modules", ".tox", ".nox", "vendor"))
 _SHELL_SCRIPT = re.compile(rb"#!.*\b(?:ba|da|z)?sh\b")
 
@@ -63,6 +82,13 @@ class VerdictSettings:
     """Rules of the guards that the user lifted for this run, with the reason."""
     may_change: tuple[str, ...] = ()
     """Patterns of judge files that the user lets the run change."""
+    accepted: Mapping[str, str] = field(default_factory=dict)
+    """Snapshots that the user accepted although nothing proves them, with who, when and why."""
+    clean_room: CleanRoomSettings = field(default_factory=CleanRoomSettings)
+
+    def without_clean_room(self) -> "VerdictSettings":
+        """The same for the worktree of one task: what the tasks did together is confirmed once, before it lands."""
+        return replace(self, clean_room=replace(self.clean_room, is_on=False))
 
 
 @dataclass
@@ -80,27 +106,68 @@ class Verifier:
     """Trees that the guards rejected; starting again does not make them right."""
     user_refs: UserRefs | None = None
     """Where the user's branches, tags and stash stood before the run."""
+    isolation: Isolation | None = None
+    """What the checks of a clean room may read and write."""
     _work: TreeComparison | None = field(default=None, init=False)
+    _room: CleanRoom | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if self.snapshots:
             self._work = TreeComparison(self.snapshots, self.runner, self.rejected_trees)
 
-    async def run(self, key: str, checks: Sequence[Check], seen_failing: FailingTests | None = None) -> Verdict:
-        """Judge the tree as it is now. Tests in `seen_failing` must pass as they were then."""
+    def _open_room(self, snapshots: Snapshots) -> CleanRoom:
+        """The clean room of this tree, made when it is first needed."""
+        if self._room is None:
+            self._room = self._make_room(snapshots)
+        return self._room
+
+    def _make_room(self, snapshots: Snapshots) -> CleanRoom:
+        isolation = self.isolation or Isolation(
+            sandbox=Sandbox(OFF),
+            root=self.runner.workspace,
+            run_dir=self.runner.run_dir,
+            top=snapshots.repository.top,
+        )
+        known = self.baseline.rehearsal if self.baseline and self.rules.clean_room.is_on else None
+        return CleanRoom(
+            runner=self.runner,
+            snapshots=snapshots,
+            isolation=isolation,
+            settings=self.rules.clean_room,
+            rehearsal=known or Rehearsal(),
+        )
+
+    async def run(
+        self,
+        key: str,
+        checks: Sequence[Check],
+        seen_failing: FailingTests | None = None,
+        *,
+        is_final: bool = False,
+    ) -> Verdict:
+        """Judge the tree as it is now. Tests in `seen_failing` must pass as they were then.
+
+        `is_final` is whether the work is done if the checks pass. Then a clean room has to confirm it.
+        """
         is_baseline = WorkKey.parse(key) == BASELINE
         tree = (self.snapshots.latest() or "") if self.snapshots else ""
         results = await self._run_checks(key, checks, tree)
         verdict = Verdict(tuple(self._require_tests(result) for result in results), snapshot=tree)
         if is_baseline:
             verdict = await self._complete_baseline(verdict, checks)
-            self.baseline = verdict = _cap_names(verdict, MAX_RECORDED)
+            verdict = _cap_names(verdict, MAX_RECORDED)
+            if self._has_room and verdict.results and not verdict.unrunnable and self.snapshots:
+                rehearsal = await self._open_room(self.snapshots).rehearse(verdict, checks)
+                verdict = replace(verdict, rehearsal=rehearsal)
+            self.baseline = verdict
         elif verdict.passed and self._work:
             verdict = await self._make_counterproof(self._work).require_go_tests(verdict, checks)
         # Before the first turn there is no work yet, unless an earlier run left some.
         is_begun = not is_baseline or (self._work is not None and self._work.earlier is not None)
         if verdict.passed and is_begun:
-            verdict = await self.judge_work(verdict, checks, seen_failing, is_baseline=is_baseline)
+            verdict = await self.judge_work(
+                verdict, checks, seen_failing, is_baseline=is_baseline, is_final=is_final and not is_baseline
+            )
         elif is_begun:
             verdict = await self._warn_early(verdict, checks)
         if not is_baseline:
@@ -112,6 +179,8 @@ class Verifier:
         """Put on record, before a turn starts, that no verdict covers what it changes."""
         if self._work:
             self._work.note_turn(self._before)
+        if self._has_room and self.snapshots:
+            self._open_room(self.snapshots).record_ignored()
 
     async def _complete_baseline(self, verdict: Verdict, checks: Sequence[Check]) -> Verdict:
         """The baseline with all tests that fail and all that ran, also if the runner stops at the first failure."""
@@ -217,7 +286,13 @@ class Verifier:
         return replace(result, status=CheckStatus.COULD_NOT_RUN, reason=reason)
 
     async def judge_work(
-        self, verdict: Verdict, checks: Sequence[Check], seen_failing: FailingTests | None, *, is_baseline: bool
+        self,
+        verdict: Verdict,
+        checks: Sequence[Check],
+        seen_failing: FailingTests | None,
+        *,
+        is_baseline: bool,
+        is_final: bool = False,
     ) -> Verdict:
         """The verdict with what the guards found, without what the counter-proof rebuts."""
         changes = await asyncio.to_thread(self._work.find_changes) if self._work else []
@@ -238,8 +313,47 @@ class Verifier:
         if seen_failing and verdict.passed and not self._may_change_tests:
             since = await counterproof.find_changed_since_failure(seen_failing, checks)
             verdict = replace(verdict, findings=(*verdict.findings, *since))
+        if verdict.passed and is_final:
+            verdict = await self._confirm_in_room(counterproof, verdict, changes, checks)
+        if not verdict.passed and verdict.snapshot in self.rules.accepted:
+            verdict = _accept(verdict, self.rules.accepted[verdict.snapshot])
+        reason = self.rules.allowed.get(Rule.CLEAN_ROOM)
+        if reason and verdict.gamed and all(finding.rule is Rule.CLEAN_ROOM for finding in verdict.gamed):
+            verdict = _accept(verdict, reason)
         self._work.record(verdict, self._before)
         return verdict
+
+    async def _confirm_in_room(
+        self,
+        counterproof: Counterproof,
+        verdict: Verdict,
+        changes: Sequence[FileChange],
+        checks: Sequence[Check],
+    ) -> Verdict:
+        """The verdict with its grade: in a clean checkout, and there with the judge files as they were before the run."""
+        verdict = await counterproof.room.confirm(verdict, checks, has_changes=bool(changes))
+        if verdict.evidence is None or not verdict.passed:
+            return verdict
+        if verdict.evidence.grade is not Grade.PROVEN:
+            return verdict
+        scripts = self._find_check_scripts(checks)
+        judges = [change for change in changes if is_judge_file(change.path) or change.path in scripts]
+        back = sorted(change.path for change in judges)
+        if any(_decides_otherwise(change) for change in judges):
+            evidence = await counterproof.grade_changed_judges(verdict.evidence, back, checks)
+        else:
+            evidence = counterproof.grade_new_tests(verdict, back, checks)
+        if evidence.to_judge and self._may_change_tests:
+            reasons = "; ".join(f"{rule}: {reason}" for rule, reason in self.rules.allowed.items())
+            evidence = Evidence(Grade.ACCEPTED, f"{evidence.reason} You allowed it: {reasons}", evidence.compared)
+        return replace(verdict, evidence=evidence)
+
+    def _find_check_scripts(self, checks: Sequence[Check]) -> set[str]:
+        """The files that the checks execute, relative to the top of the work tree: they decide what passes."""
+        if self.snapshots is None:
+            return set()
+        inside = self.runner.workspace.resolve().relative_to(self.snapshots.repository.top.resolve())
+        return {os.path.normpath(inside / script) for check in checks for script in find_scripts(check.command)}
 
     def _collect(self, checks: Sequence[Check], verdict: Verdict, changes: Sequence[FileChange]) -> list[Finding]:
         """What the rules find, on the changes and on the run."""
@@ -266,9 +380,15 @@ class Verifier:
             snapshots=work.snapshots,
             base=work.base_with_user_changes,
             baseline=self._before,
+            room=self._open_room(work.snapshots),
             may_change_tests=self._may_change_tests,
             may_change=self._may_change,
         )
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether a success must be confirmed in a clean room."""
+        return self.rules.clean_room.is_on
 
     @property
     def _before(self) -> Verdict | None:
@@ -279,6 +399,40 @@ class Verifier:
     @property
     def _may_change_tests(self) -> bool:
         return any(rule in self.rules.allowed for rule in REBUTTABLE)
+
+
+def find_scripts(command: str) -> list[str]:
+    """The scripts whose exit code is the result of a command. If another program reads their output, that one decides."""
+    if "|" in command.replace("||", ""):
+        return []
+    scripts: list[str] = []
+    directory = ""
+    for part in _COMMAND_ENDS.split(command):
+        try:
+            words = [word for word in shlex.split(part) if not _ASSIGNMENT.match(word)]
+        except ValueError:
+            continue
+        if words[:1] == ["cd"] and len(words) == 2:
+            directory = os.path.join(directory, words[1])
+        elif words and _INTERPRETER.fullmatch(words[0]):
+            # The first word that is no option is the script, unless an option such as `-c` or `-m` says what to run.
+            arguments = [word for word in words[1:] if not word.startswith("-") or word in _SAYS_WHAT_TO_RUN]
+            if arguments and not arguments[0].startswith("-"):
+                scripts.append(os.path.join(directory, arguments[0]))
+        elif words and "/" in words[0]:
+            scripts.append(os.path.join(directory, words[0]))
+    return scripts
+
+
+def _accept(verdict: Verdict, why: str) -> Verdict:
+    """A verdict with passing checks that the user accepted: its findings are only warnings."""
+    findings = tuple(replace(finding, severity=Severity.WARNING) for finding in verdict.findings)
+    return replace(verdict, findings=findings, evidence=Evidence(Grade.ACCEPTED, f"Accepted by the user: {why}"))
+
+
+def _decides_otherwise(change: FileChange) -> bool:
+    """Whether a changed judge file can decide otherwise than before. A new file with tests only adds to what must pass."""
+    return change.old is not None or not is_collected(change.path)
 
 
 def _raise_for_coverage(findings: Sequence[Finding], checks: Sequence[Check]) -> list[Finding]:

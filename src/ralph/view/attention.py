@@ -295,6 +295,8 @@ def _needs_of_end(view: RunView, ended: RunEnded) -> list[Need]:
         }[outcome]
         options = ("approve", "skip") if outcome is Outcome.AWAITING_APPROVAL else ()
         return [Need(_ASKING[outcome], ended.reason, command, at, options=options)]
+    if outcome is Outcome.UNPROVEN:
+        return [Need(NeedKind.UNPROVEN, ended.reason, f'ralph accept {run} --because "..."', at)]
     if outcome is Outcome.UNVERIFIABLE:
         return [Need(NeedKind.UNPROVEN, ended.reason, _resume(view), at)]
     if not outcome.resumable:

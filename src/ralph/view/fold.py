@@ -154,6 +154,8 @@ def _allow_changes(view: RunView, record: Record, entry: GuardRulesChanged) -> R
         view = _add_notice(view, record, f"the user switched off the guard rule {rule}: {reason}")
     for glob in entry.may_change:
         view = _add_notice(view, record, f"the user let tests and settings change that match {glob}")
+    for why in entry.accepted.values():
+        view = _add_notice(view, record, f"the user accepted the work so far: {why}")
     return view
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ralph.core.checks import Attribution, CheckStatus
+from ralph.core.checks import Attribution, CheckStatus, Grade
 from ralph.core.events import NOT_ISOLATED, TaskState
 from ralph.core.outcomes import Outcome
 from ralph.documents.hats.definition import show_role
@@ -22,7 +22,8 @@ _STATES: dict[str, Label] = {
     Outcome.AWAITING_GUIDANCE: ("ask", "Guidance", "need"),
     Outcome.AWAITING_FEEDBACK: ("ask", "Feedback", "need"),
     Outcome.AWAITING_APPROVAL: ("book", "Approval", "need"),
-    Outcome.UNVERIFIABLE: ("unproven", "Unproven", "need"),
+    Outcome.UNPROVEN: ("unproven", "Unproven", "need"),
+    Outcome.UNVERIFIABLE: ("unproven", "Could not verify", "need"),
     Outcome.PAUSED: ("pause", "Paused", "idle"),
     Outcome.ABORTED: ("stop", "Aborted", "idle"),
     Outcome.BLOCKED: ("failo", "Blocked", "fail"),
@@ -41,6 +42,14 @@ _NEEDS: dict[NeedKind, Label] = {
     NeedKind.CONFLICT: ("conflict", "Conflict", "need"),
     NeedKind.MISSING: ("warn", "Lost work", "need"),
     NeedKind.RESUME: ("pause", "Stopped", "need"),
+}
+_GRADES: dict[Grade, Label] = {
+    Grade.PROVEN: ("pass", "Proven", "pass"),
+    Grade.JUDGED: ("pass", "Judged", "pass"),
+    Grade.ACCEPTED: ("pass", "Accepted", "need"),
+    Grade.UNVERIFIED: ("none", "Unverified", "idle"),
+    Grade.DISPROVEN: ("fail", "Disproven", "fail"),
+    Grade.UNPROVEN: ("unproven", "Unproven", "need"),
 }
 CHECKS: dict[str, Label] = {
     CheckStatus.PASSED: ("check", "Passed", "pass"),
@@ -104,9 +113,11 @@ def label_grade(view: RunView) -> Label:
     """The grade of a run. Nothing is green before the verdict, nor what a run only claims."""
     if view.doubt and not view.alive:
         return "warn", "Not verified", "need"
-    if view.ended is None or view.alive or not view.ended.outcome.succeeded:
-        if view.ended and not view.alive and view.ended.outcome is Outcome.UNVERIFIABLE:
-            return "unproven", "Unproven", "need"
+    if view.ended is None or view.alive:
+        return "none", "No grade yet", "idle"
+    if view.ended.evidence:
+        return _GRADES[view.ended.evidence.grade]
+    if not view.ended.outcome.succeeded:
         return "none", "No grade yet", "idle"
     if view.run_checks or view.run.checks:
         return "pass", "Checks passed", "pass"

@@ -30,6 +30,7 @@ from ralph.supervisor.sandbox import (
     Sandbox,
     hide,
     read_only,
+    wrap_mounts,
     writable,
 )
 from ralph.supervisor.tool_caches import cache_environment, fill_caches, write_user_file
@@ -65,6 +66,19 @@ class TurnPlace:
     messages: Path
     own: Path | None = None
     """The directory for files of the agent program."""
+
+
+@dataclass(frozen=True)
+class RoomTree:
+    """A clean checkout that checks see in the place of the work tree."""
+
+    tree: Path
+    kept: tuple[Mount, ...]
+    """What git ignores and the checkout has nevertheless."""
+    bytecode: Path
+    """The directory for what Python compiles."""
+    is_rehearsal: bool
+    """Whether no agent has run yet. Only then may a check leave something for later ones."""
 
 
 @dataclass(frozen=True)
@@ -122,10 +136,43 @@ class Isolation:
         if job.cwd.is_relative_to(self.run_dir):
             # A copy of the tree that the engine made to run the checks in.
             mounts.append(writable(self.run_dir / job.cwd.relative_to(self.run_dir).parts[0]))
+        return self._wrap(job, [*mounts, *self._mount_reports(job)], "check-cache")
+
+    def _mount_reports(self, job: JobRequest) -> list[Mount]:
+        """The directory in which the test runner of a check writes its report."""
         reports = self.run_dir / RESULTS / job.dir.name
-        if reports.is_dir():
-            mounts.append(writable(reports))
-        return self._wrap(job, mounts, "check-cache")
+        return [writable(reports)] if reports.is_dir() else []
+
+    def isolate_room(self, job: JobRequest, room: RoomTree) -> JobRequest:
+        """The job of a check in a clean room: a checkout is mounted over the work tree. Needs bubblewrap."""
+        bytecode = writable(room.bytecode) if room.is_rehearsal else read_only(room.bytecode)
+        if not self.sandbox.is_on:
+            git = self.top / ".git"
+            link = [writable(git)] if git.is_dir() else [read_only(git)] if git.exists() else []
+            shown = [bytecode, *self._mount_reports(job)]
+            argv = wrap_mounts(job.argv, job.cwd, [writable(self.top, room.tree), *link, *room.kept, *shown])
+            return replace(job, argv=argv, sandboxed=True)
+        runs = self.root / ".ralph" / "runs"
+        has_runs = runs.is_dir() and not runs.is_relative_to(self.top)
+        mounts = [
+            *([hide(runs)] if has_runs else []),
+            writable(self.top, room.tree),
+            *self._mount_git(self._private_git("clean-room")),
+            *room.kept,
+            bytecode,
+            *self._mount_reports(job),
+        ]
+        return self._wrap(job, mounts, self._open_room_cache(room), hides_runs=has_runs)
+
+    def _open_room_cache(self, room: RoomTree) -> str:
+        """The tool caches of a check in a clean room: those of the rehearsal, or a copy that nothing else uses."""
+        filled = self._private("room-cache")
+        if room.is_rehearsal:
+            return filled.name
+        used = self.run_dir / PRIVATE / "room-cache-used"
+        shutil.rmtree(used, ignore_errors=True)
+        shutil.copytree(filled, used, symlinks=True)
+        return used.name
 
     def finish_turn(self, directory: Path, environment: Mapping[str, str], agent: Adapter) -> list[str]:
         """Take in the agent's commits, and copy back the credentials that it renewed. Returns notices."""
@@ -159,6 +206,7 @@ class Isolation:
         *,
         visible: Iterable[Path] = (),
         hosts: Sequence[str] = (),
+        hides_runs: bool = True,
     ) -> JobRequest:
         caches = self._private(cache)
         fill_caches(caches, job.env)
@@ -167,7 +215,7 @@ class Isolation:
         hidden = tuple(path for path in self.sandbox.hidden if os.path.realpath(path) not in shown)
         sandbox = replace(self.sandbox, hidden=hidden, visible=(*self.sandbox.visible, self.root, self.top))
         runs = self.root / ".ralph" / "runs"
-        close = [Mount("remount-ro", runs)] if runs.is_dir() else []
+        close = [Mount("remount-ro", runs)] if hides_runs and runs.is_dir() else []
         listed = [*mounts, writable(caches), *self._mount_users(job.env), *close]
         network = None
         if sandbox.level == STRICT:

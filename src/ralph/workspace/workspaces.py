@@ -139,12 +139,18 @@ class Workspaces:
         await self.turns.send_message(turn, name, text)
 
     async def check(
-        self, key: str, checks: Sequence[Check], worktree: str = "", seen_failing: FailingTests | None = None
+        self,
+        key: str,
+        checks: Sequence[Check],
+        worktree: str = "",
+        seen_failing: FailingTests | None = None,
+        *,
+        is_final: bool = False,
     ) -> Verdict:
         """Run checks in a worktree, or in the run's own tree."""
         if not worktree or not self.has_worktrees:
             await self._set_up_run_worktree()
-            return await self.verifier.run(key, checks, seen_failing)
+            return await self.verifier.run(key, checks, seen_failing, is_final=is_final)
         try:
             opened = await self.open(worktree)
         except SetupError as error:
@@ -312,13 +318,22 @@ class Workspaces:
         )
         if snapshots.latest() is None:
             snapshots.begin(record.base)
-        verifier = replace(self.verifier, runner=self._make_runner(tree), snapshots=snapshots, last=None, flaky=set())
+        isolation = self.turns.isolation.move(tree.path) if self.turns.isolation else None
+        verifier = replace(
+            self.verifier,
+            runner=self._make_runner(tree),
+            snapshots=snapshots,
+            rules=self.verifier.rules.without_clean_room(),
+            isolation=isolation,
+            last=None,
+            flaky=set(),
+        )
         turns = replace(
             self.turns,
             workspace=self._work_dir(tree),
             files=TurnFiles(self._work_dir(tree), self.turns.hidden),
             environment=with_git_ceiling(self.turns.environment, tree),
-            isolation=self.turns.isolation.move(tree.path) if self.turns.isolation else None,
+            isolation=isolation,
         )
         return OpenWorktree(tree, turns, verifier, record)
 

@@ -270,7 +270,16 @@ def merged_lines(entry: MergeEnded) -> list[str]:
 def checked_lines(verdict: Verdict) -> list[str]:
     """The results of checks, and the findings of the guards."""
     found = [f"  {f.severity.upper()} {f.place} [{f.rule}] {f.sentence}" for f in verdict.findings]
-    return [*map(check_line, verdict.results), *found]
+    evidence = [f"  {verdict.evidence.sentence}"] if verdict.evidence and not verdict.gamed else []
+    problem = verdict.rehearsal.problem if verdict.rehearsal else ""
+    if problem:
+        found.append(f"note: a clean checkout does not give the same result: {problem} {_HOW_TO_PREPARE}")
+    return [*map(check_line, verdict.results), *found, *evidence]
+
+
+_HOW_TO_PREPARE = (
+    "A success may stay unproven. `workspace: {setup: [...], copy: [...]}` in ralph.yml says what it needs."
+)
 
 
 def check_line(result: CheckResult) -> str:
@@ -340,6 +349,7 @@ LINES: dict[type[Entry], Callable[[Renderer, Any], list[str]]] = {
     GuardRulesChanged: lambda run, entry: [
         *(f"the guard rule {rule} is off from now on: {reason}" for rule, reason in entry.allowed.items()),
         *(f"tests and settings of checks that match {glob} may change from now on" for glob in entry.may_change),
+        *(f"the work so far is accepted: {why}" for why in entry.accepted.values()),
     ],
     LimitExtended: lambda run, entry: [f"limits from now on: {entry.reason}"],
     TurnStarted: _turn_started,

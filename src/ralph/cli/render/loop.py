@@ -12,6 +12,7 @@ from ralph.core.outcomes import Outcome
 from ralph.core.text import count
 from ralph.workflows.loop import HOME
 from ralph.workflows.loop.report import (
+    accept_command,
     add_up_changes,
     allow_command,
     format_duration,
@@ -104,9 +105,11 @@ class LoopRenderer(Renderer):
         result = "PASS" if verdict.passed else "FAIL"
         if verdict.unrunnable and not verdict.passed:
             result = "COULD NOT RUN"
+        if verdict.awaits_judge:
+            result = "PASS, not proven yet"
         lines.append(f"Result: {result}")
         waits = {Phase.REFLECT, Phase.COMMIT}.intersection((self.state.phase, *self.state.next_phases))
-        return lines if waits or verdict.passed else [*lines, *self._render_lesson()]
+        return lines if waits or verdict.passed or verdict.awaits_judge else [*lines, *self._render_lesson()]
 
     def _render_lesson(self) -> list[str]:
         """What the last iteration taught, and what to try next."""
@@ -178,6 +181,8 @@ class LoopRenderer(Renderer):
         run, best = self.run, self.state.best
         ways = list_options_to_continue(ended.outcome, ended.limits, ended.spent)
         lines = []
+        if ended.outcome is Outcome.UNPROVEN:
+            lines.append(f"- {accept_command(run)}   (if the changes are right)")
         if self.state.blocking_rules:
             lines.append(f"- {allow_command(run, self.state.blocking_rules)}   (if the changes are right)")
         lines += [f"- ralph resume {run} {way.option}   ({way.grants})" for way in ways]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import assert_never
 
-from ralph.core.checks import Verdict, find_failing_tests
+from ralph.core.checks import Grade, Verdict, find_failing_tests
 from ralph.core.events import (
     ChecksEnded,
     Commit,
@@ -113,11 +113,12 @@ class Hats(HatsContext):
                     None if any(self.expects_failure(claim.topic) for claim in state.claims) else state.seen_failing
                 )
                 key = str(WorkKey(WorkKind.CLAIM, number=state.iteration - 1))
-                return Do((RunChecks(key, self.checks, seen_failing=seen_failing),))
+                completes = any(claim.topic == self.settings.completion for claim in state.claims)
+                return Do((RunChecks(key, self.checks, seen_failing=seen_failing, is_final=completes),))
             case HatsPhase.REST:
                 return Do(())
             case HatsPhase.DONE:
-                return Stop(state.outcome or Outcome.FAILED, state.reason)
+                return Stop(state.outcome or Outcome.FAILED, state.reason, evidence=state.evidence)
             case _:
                 assert_never(state.phase)
 
@@ -316,11 +317,13 @@ def accept_checks(context: HatsContext, state: HatsState, verdict: Verdict, now:
     if state.phase is not HatsPhase.VERIFY:
         return state
     completion = context.settings.completion
-    state = replace(state, verification=render_verification(verdict, ()))
+    state = replace(state, verification=render_verification(verdict, ()), evidence=verdict.evidence)
     completes = any(claim.topic == completion for claim in state.claims)
     reasons = context.find_completion_blockers(state) if completes else []
     if completes and verdict.passed and not reasons:
         return choose_next_phase(context, _complete_run(context, state), now)
+    if completes and verdict.awaits_judge and not reasons:
+        return choose_next_phase(context, _complete_with_judge(context, state, verdict), now)
     failures = render_failures(verdict, (), ())
     claims, state = state.claims, replace(state, claims=())
     for claim in (c for c in claims if c.topic != completion):
@@ -358,6 +361,20 @@ def accept_checks(context: HatsContext, state: HatsState, verdict: Verdict, now:
 def _is_confirmed(rule: Topic, verdict: Verdict) -> bool:
     """Whether the result of the checks is the one that a topic claims: that they pass, or that they fail."""
     return verdict.passed if not rule.expects_failure else bool(verdict.failed) and not verdict.unrunnable
+
+
+def _complete_with_judge(context: HatsContext, state: HatsState, verdict: Verdict) -> HatsState:
+    """End a run that changed judge files. The hats that published the required events have judged the work, if there are any."""
+    evidence = verdict.evidence
+    sees_failures = any(topic.expects_failure for topic in context.settings.topics.values())
+    if evidence is None or not (context.settings.required or sees_failures):
+        reason = evidence.reason if evidence else ""
+        return end_run(state, Outcome.UNPROVEN, f"all checks pass, and this is not proven: {reason}")
+    gates = ", ".join(context.settings.required)
+    why = f"other hats passed the gates: {gates}" if gates else "the tests were seen to fail before the work"
+    reason = f"The checks also pass in a clean checkout. Tests or settings changed, and {why}."
+    judged = replace(evidence, grade=Grade.JUDGED, reason=reason, to_judge=())
+    return _complete_run(context, replace(state, evidence=judged))
 
 
 def _complete_run(context: HatsContext, state: HatsState) -> HatsState:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from ralph.core.checks import FailingTests
+from ralph.core.checks import Evidence, FailingTests
 from ralph.core.codec import dump, former_name, from_plain, read_json, to_plain
 from ralph.core.errors import StateError
 from ralph.core.events import RunEnded, TurnEnded
@@ -19,6 +19,7 @@ from ralph.workflows.loop.report import (
     add_up_changes,
     describe_change,
     format_duration,
+    render_evidence_row,
     render_isolation_row,
     render_missing_refs,
 )
@@ -221,6 +222,8 @@ class HatsState:
     """The number of turns at the last commit."""
     verification: str = ""
     """The last result of the checks."""
+    evidence: Evidence | None = None
+    """What supports it; None if the checks failed."""
     earlier_decisions: int = 0
     """Decisions that the project had recorded before this run."""
     not_before: float = 0.0
@@ -328,6 +331,9 @@ def reopen(state: HatsState, *, verifies: bool) -> HatsState:
         return replace(state, phase=HatsPhase.VERIFY, outcome=None, reason="", ended=False)
     if not state.ended:
         return state
+    if state.outcome is Outcome.UNPROVEN and verifies:
+        # The user may have accepted the work.
+        return replace(state, phase=HatsPhase.VERIFY, next_phases=(), outcome=None, reason="", ended=False)
     if HatsPhase.DONE in state.next_phases:
         # The run ended before its last commit. It runs the checks again; without checks it asks the hat again.
         next_phase, claims = (HatsPhase.VERIFY, state.claims) if verifies else (HatsPhase.ACT, ())
@@ -348,6 +354,7 @@ def build_report(run: str, settings: HatsSettings, state: HatsState, ended: RunE
         ("Objective", state.objective),
         ("Run", run),
         ("Status", f"{ended.outcome}: {ended.reason}"),
+        *render_evidence_row(ended),
         ("Turns", f"{spent.turns}, {spent.iterations} of {ended.limits.iterations or 'any number'} iterations"),
         ("By hat", ", ".join(f"{hat} {count}" for hat, count in state.activations.items())),
         ("Duration", f"{format_duration(spent.active_seconds)} of active work"),

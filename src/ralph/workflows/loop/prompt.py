@@ -21,7 +21,10 @@ from ralph.workflows.loop.state import Attempt, Iteration, LoopParameters, LoopS
 
 Templates = Mapping[str, str]
 """The templates of a loop, by their names."""
-NAMES = ("loop-actor", "loop-reflector", "loop-pivot", "role-implementer", "role-test-engineer", "role-debugger")
+NAMES = (
+    *("loop-actor", "loop-reflector", "loop-judge", "loop-pivot"),
+    *("role-implementer", "role-test-engineer", "role-debugger"),
+)
 DEBUGGER_AFTER = 2
 """Iterations in a row without progress after which a debugger takes over."""
 TASK_BUDGET = 8000
@@ -44,6 +47,13 @@ ACTOR_PARTS = {
     "lessons": PartSpec("What earlier iterations did and learned.", budget=2500),
     "lessons-of-earlier-runs": PartSpec("What earlier runs learned about such failures.", budget=400),
     "another-approach": PartSpec("All that was tried without progress.", budget=4000),
+    "your-answer": PartSpec("What to hand over.", Place.ANSWER),
+}
+JUDGE_PARTS = {
+    "loop-judge": PartSpec("What a judge does.", Place.RUN),
+    "request": _TASK,
+    "files-to-judge": PartSpec("The judge files that the run changed.", budget=1500),
+    "how-to-judge": PartSpec("What to accept and what to reject."),
     "your-answer": PartSpec("What to hand over.", Place.ANSWER),
 }
 REFLECTOR_PARTS = {
@@ -131,6 +141,22 @@ def build_reflector_prompt(templates: Templates, settings: LoopParameters, state
         "outbox": OUTBOX,
     }
     return build_prompt(fill_parts("loop-reflector", templates["loop-reflector"], values, REFLECTOR_PARTS))
+
+
+def build_judge_prompt(templates: Templates, settings: LoopParameters, state: LoopState) -> Prompt:
+    """The prompt of a judge. It does not say what the checks found: the judge must come to its own conclusion."""
+    files = state.evidence.to_judge if state.evidence else ()
+    show = (
+        f"`ralph diff {settings.run_id}` shows all changes of the run. Files that are not in the list are the product."
+    )
+    values = {
+        "task": state.task,
+        "files": "\n".join(f"- `{path}`" for path in files),
+        "diff": name_program(show),
+        "inbox": INBOX,
+        "outbox": OUTBOX,
+    }
+    return build_prompt(fill_parts("loop-judge", templates["loop-judge"], values, JUDGE_PARTS))
 
 
 def _list_other_attempts(state: LoopState, last: Iteration) -> list[Attempt]:

@@ -203,6 +203,7 @@ def _render_facts(state: LoopState, settings: LoopParameters, ended: RunEnded) -
         ("Type", settings.type),
         ("Run", settings.run_id),
         ("Status", f"{ended.outcome} ({ended.reason})"),
+        *render_evidence_row(ended),
         ("Criterion", settings.criterion),
         ("Iterations", f"{spent.iterations} of {ended.limits.iterations or 'any number'}"),
         ("Duration", f"{format_duration(spent.active_seconds)} of active work"),
@@ -214,6 +215,11 @@ def _render_facts(state: LoopState, settings: LoopParameters, ended: RunEnded) -
         *render_isolation_row(ended),
     ]
     return "| | |\n| --- | --- |\n" + "\n".join(row(*one) for one in rows)
+
+
+def render_evidence_row(ended: RunEnded) -> list[tuple[str, str]]:
+    """The row of a report about the grade; none if the run has no grade."""
+    return [("Evidence", ended.evidence.sentence)] if ended.evidence else []
 
 
 def render_isolation_row(ended: RunEnded) -> list[tuple[str, str]]:
@@ -287,6 +293,11 @@ def _render_next(state: LoopState, settings: LoopParameters, ended: RunEnded) ->
             f"See the changes with `ralph diff {run}`. If they are right, allow them: `{allow}`. "
             f'If not, say so: `ralph resume {run} --guidance "..."`, or end it: `ralph abort {run}`.'
         )
+    if ended.outcome is Outcome.UNPROVEN:
+        return (
+            f"See the changes with `ralph diff {run}`. If they are right, accept them: `{accept_command(run)}`. "
+            f'If not, say so: `ralph resume {run} --guidance "..."`, or end it: `ralph abort {run}`.'
+        )
     ways = list_options_to_continue(ended.outcome, ended.limits, ended.spent)
     more = f" {ways[0].option}" if ways else suggest_option_to_continue(ended.limits, ended.spent)
     lines = [f"Continue with `ralph resume {run}{more}`, or end it with `ralph abort {run}`."]
@@ -316,6 +327,11 @@ def _describe_best(best: Best) -> str:
 def allow_command(run: str, rules: Sequence[str]) -> str:
     """The command with which the user allows what holds a run up."""
     return " ".join((f"ralph resume {run}", *(f"--allow '{rule}=REASON'" for rule in rules)))
+
+
+def accept_command(run: str) -> str:
+    """The command with which the user accepts work that Ralph could not prove."""
+    return f'ralph accept {run} --because "..."'
 
 
 def add_up_changes(ended: RunEnded) -> Change:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from ralph.core.check_output import excerpt_output
-from ralph.core.checks import Check, CheckStatus, Verdict
+from ralph.core.checks import Check, CheckStatus, Evidence, Grade, Verdict
 from ralph.core.errors import StateError
 from ralph.core.events import (
     ChecksEnded,
@@ -47,6 +47,7 @@ from ralph.workflows.loop.learning import (
 from ralph.workflows.loop.prompt import (
     Templates,
     build_actor_prompt,
+    build_judge_prompt,
     build_reflector_prompt,
     choose_role,
     compose_commit_message,
@@ -126,7 +127,7 @@ class Loop:
             case Phase.ACT:
                 return Do((self._request_turn(state),))
             case Phase.VERIFY:
-                return Do((RunChecks(_make_iteration_key(state), self.checks),))
+                return Do((RunChecks(_make_iteration_key(state), self.checks, is_final=True),))
             case Phase.COMMIT:
                 last = state.iterations[-1]
                 message = compose_commit_message(state.task, last)
@@ -145,8 +146,10 @@ class Loop:
                     copied_files=state.logs,
                 )
                 return Do((request,))
+            case Phase.JUDGE:
+                return Do((self._request_judgment(state),))
             case Phase.DONE:
-                return Stop(state.outcome or Outcome.FAILED, state.reason)
+                return Stop(state.outcome or Outcome.FAILED, state.reason, evidence=state.evidence)
             case _:
                 assert_never(state.phase)
 
@@ -156,6 +159,8 @@ class Loop:
         match event:
             case TurnEnded() if state.phase is Phase.REFLECT:
                 return self._build_transition_with_reflection(after, now)
+            case TurnEnded() if state.phase is Phase.JUDGE:
+                return self._transition(after)
             case ChecksEnded() if state.phase is Phase.BASELINE or state.pending is None:
                 transition = self._transition(after)
                 known = len(after.recalled) if not state.recalled else 0
@@ -181,6 +186,8 @@ class Loop:
         match event:
             case TurnEnded(result=result) if state.phase is Phase.REFLECT:
                 return _enter_next_phase(_accept_reflection(state, result))
+            case TurnEnded() if state.phase is Phase.JUDGE:
+                return _accept_judgment(state, event)
             case TurnEnded():
                 return self._accept_turn(state, event)
             case ChecksEnded(verdict=verdict) if state.phase is Phase.BASELINE:
@@ -211,6 +218,17 @@ class Loop:
             delay=FAILED_TURN_WAITS[state.failed_turns],
             inbox=list_inbox(state),
             copied_files=state.logs,
+        )
+
+    def _request_judgment(self, state: LoopState) -> TurnRequest:
+        return TurnRequest(
+            key=str(WorkKey(WorkKind.JUDGMENT, number=state.iteration)),
+            role="judge",
+            prompt=build_judge_prompt(self.prompts, self.settings, state),
+            answer_schema="loop.judge",
+            answer_required=True,
+            retries=0,
+            inbox=list_inbox(state),
         )
 
     def _transition(self, state: LoopState) -> Transition[LoopState]:
@@ -313,6 +331,8 @@ class Loop:
             return _finish(state, Outcome.AWAITING_GUIDANCE, f"{state.rescope}; say what the task is now")
         if verdict.passed:
             return _finish(state, Outcome.SUCCESS, "all checks pass")
+        if verdict.is_unproven and not verdict.gamed:
+            return self._await_judge(state, verdict)
         has_changed = bool(state.iterations) and state.iterations[-1].files > 0
         if follows_turn and not has_changed and self._is_change_kept(state, verdict):
             rules = ", ".join(state.blocking_rules)
@@ -328,6 +348,13 @@ class Loop:
         if verdict.unrunnable or not follows_turn or state.agent_error:
             return state
         return self._decide_if_stuck(state, verdict)
+
+    def _await_judge(self, state: LoopState, verdict: Verdict) -> LoopState:
+        """Let a judge look at changed judge files, unless one has already rejected the same tree. Else the user decides."""
+        if verdict.awaits_judge and self.settings.has_judge and state.judged_snapshot != verdict.snapshot:
+            return replace(state, phase=Phase.JUDGE, judged_snapshot=verdict.snapshot)
+        reason = verdict.evidence.reason if verdict.evidence else ""
+        return _finish(state, Outcome.UNPROVEN, f"all checks pass, and this is not proven: {reason}")
 
     def _is_change_kept(self, state: LoopState, verdict: Verdict) -> bool:
         """Whether only findings are left, and an agent that read them changed nothing: only the user can decide."""
@@ -385,6 +412,7 @@ class Loop:
                 logs[inside] = f".ralph/runs/{self.settings.run_id}/{result.log}"
         state = replace(
             state,
+            evidence=verdict.evidence,
             failure=render_results(verdict, state.baseline, state.failed_before, paths),
             findings=render_findings(verdict),
             blocking_rules=tuple(sorted({str(finding.rule) for finding in verdict.gamed})),
@@ -423,7 +451,8 @@ def reopen(state: LoopState) -> LoopState:
         return state
     done = state.phase is Phase.DONE
     state = replace(state, outcome=None, reason="", agent_error="", failed_turns=0, rescope="", ended=False)
-    if state.blocking_rules and state.iterations and state.phase in (Phase.ACT, Phase.DONE):
+    is_unproven = state.evidence is not None and state.evidence.grade is Grade.UNPROVEN
+    if (state.blocking_rules or is_unproven) and state.iterations and state.phase in (Phase.ACT, Phase.DONE):
         # The user may have allowed what the guards rejected, or undone it: look before the agent is paid again.
         last = state.iterations[-1].number
         progress = state.progress.restart() if done else state.progress
@@ -449,7 +478,7 @@ def _judge_iteration(state: LoopState, verdict: Verdict) -> Iteration:
         broken=state.broken[:MAX_NAMES],
         gaming=tuple(finding.sentence for finding in verdict.gamed),
     )
-    if verdict.passed:
+    if verdict.passed or (verdict.is_unproven and not verdict.gamed):
         return replace(judged, learnings=Lesson("", judged.why, "").text)
     if verdict.unrunnable:
         return replace(judged, why="", try_next="")
@@ -494,6 +523,49 @@ def _accept_reflection(state: LoopState, result: TurnResult) -> LoopState:
         news=describe_changed_results(last.fixed, last.broken),
     )
     return replace(state, iterations=(*state.iterations[:-1], with_lesson(last, lesson)))
+
+
+def _accept_judgment(state: LoopState, event: TurnEnded) -> LoopState:
+    """What a judge made of the changed judge files. Only a judge that accepts every one of them makes the work done."""
+    evidence = state.evidence or Evidence(Grade.UNPROVEN, "")
+    answer = event.result.answer or {}
+    opinions = {one["path"].removeprefix("./"): one for one in answer.get("files", ())}
+    if event.change and event.change.files:
+        return _finish(state, Outcome.UNPROVEN, "the judge changed files, so its judgment does not count")
+    missing = [path for path in evidence.to_judge if path not in opinions]
+    if missing:
+        return _finish(
+            state, Outcome.UNPROVEN, f"the judge did not say anything about {', '.join(missing[:MAX_NAMES])}"
+        )
+    rejected = [opinions[path] for path in evidence.to_judge if not opinions[path]["accept"]]
+    if not rejected:
+        count_of_files = count(
+            len(evidence.to_judge), "changed test or settings file", "changed tests and settings files"
+        )
+        reason = f"The checks also pass in a clean checkout. An independent turn read and accepted {count_of_files}."
+        judged = replace(evidence, grade=Grade.JUDGED, reason=reason, to_judge=())
+        return _finish(replace(state, evidence=judged, judged_snapshot=""), Outcome.SUCCESS, "all checks pass")
+    rejection = [f"- {one['path']}: {one['why']}" for one in rejected]
+    findings = [
+        "An independent reviewer read the changed tests and settings, and rejects these changes:",
+        *rejection,
+        "Undo each of them by editing, and do the work instead. If one is right, keep it and say why in `summary`.",
+    ]
+    last = replace(state.iterations[-1], gaming=tuple(line[2:] for line in rejection))
+    lesson = Lesson(
+        what_failed=f"a reviewer rejected changed tests or settings: {'; '.join(line[2:] for line in rejection)}",
+        why=last.why,
+        try_next=last.try_next,
+    )
+    return replace(
+        state,
+        phase=Phase.ACT,
+        iteration=state.iteration + 1,
+        iterations=(*state.iterations[:-1], with_lesson(last, lesson)),
+        failure="All checks pass, but this does not count yet: see the findings.",
+        findings="\n".join(findings),
+        evidence=None,
+    )
 
 
 def _count_since_best(state: LoopState) -> int:

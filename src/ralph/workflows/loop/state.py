@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from ralph.core.checks import CheckStatus
+from ralph.core.checks import CheckStatus, Evidence
 from ralph.core.codec import dump, former_name, from_plain, read_json, to_json, to_plain
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import FileStat
@@ -103,6 +103,8 @@ class Phase(StrEnum):
     VERIFY = "verify"
     COMMIT = "commit"
     """Commit the iteration, if the user asked for commits."""
+    JUDGE = "judge"
+    """Let a turn with a fresh context look at the judge files that the run changed."""
     REFLECT = "reflect"
     """Run a reflector on the iteration, if the user asked for one."""
     DONE = "done"
@@ -218,6 +220,10 @@ class LoopState:
     """Turns in a row that failed. The loop continues only if the last one changed files."""
     unverified: int = 0
     """Iterations in a row whose checks could not be run."""
+    evidence: Evidence | None = None
+    """What supports the last verdict; None if its checks fail."""
+    judged_snapshot: str = ""
+    """The tree that a judge looked at last, and did not accept."""
     best: Best | None = None
     progress: LoopProgress = field(default_factory=LoopProgress)
     pivot: bool = False
@@ -253,6 +259,8 @@ class LoopParameters:
     """Whether a turn of its own reflects on every failed iteration."""
     commit: bool = False
     """Whether every iteration is committed."""
+    has_judge: bool = True
+    """Whether a turn may judge changes to judge files. Otherwise the run must be proven without them."""
 
 
 def render_state(state: LoopState, settings: LoopParameters) -> str:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ralph.core.checks import Evidence, Grade
 from ralph.core.errors import RalphError
 from ralph.core.events import Decision, Do, Promote, Stop
 from ralph.core.outcomes import Outcome
@@ -290,6 +291,15 @@ def mark_paused(state: SessionState, reason: str) -> SessionState:
     return state.with_stop(reason, is_pause=True)
 
 
+def _grade_session(settings: SessionSettings) -> Evidence:
+    """What supports the success of a session: checks of what was merged, and the review of the whole."""
+    if not settings.checks:
+        reason = "The session has no checks. A reviewer with a fresh context accepted the work."
+        return Evidence(Grade.UNVERIFIED, reason)
+    where = "in the tree" if settings.layout.is_classic else "in a fresh checkout"
+    return Evidence(Grade.JUDGED, f"The checks pass {where}, and a reviewer with a fresh context accepted the work.")
+
+
 def decide_end(settings: SessionSettings, state: SessionState) -> Stop:
     """Why the run ends when the iteration is over."""
     if state.metadata.status == Status.ABORTED:
@@ -298,7 +308,8 @@ def decide_end(settings: SessionSettings, state: SessionState) -> Stop:
     if state.metadata.status == Status.COMPLETED and is_green:
         place = f", {settings.layout.review(review_number(state))}" if settings.layout.reviewer_adds_tasks else ""
         done = f"the session is complete: {count(count_tasks(state)['completed'], 'task')}{place}"
-        return Stop(Outcome.SUCCESS, "; ".join([done, *describe_removed_tasks(state)]))
+        reason = "; ".join([done, *describe_removed_tasks(state)])
+        return Stop(Outcome.SUCCESS, reason, evidence=_grade_session(settings))
     return Stop(Outcome.AWAITING_FEEDBACK, "; ".join(describe_unfinished(settings, state)))
 
 

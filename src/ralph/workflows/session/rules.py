@@ -321,7 +321,9 @@ class Session(SessionSettings):
         if key and key.kind is SessionWork.SESSION_CHECK:
             failed = tuple(f"`{result.command}`" if result.command else result.title for result in verdict.failed)
             results = execution.describe_verdict(verdict) or "all pass"
-            return state.with_flow(check_results=results, failed_checks=failed, passed=verdict.passed)
+            # The reviewer of the session is the judge of changed tests and settings.
+            passed = verdict.passed or verdict.awaits_judge
+            return state.with_flow(check_results=results, failed_checks=failed, passed=passed)
         if key and key.kind in OF_TASK and state.marker(key.task) is Marker.PENDING:
             return execution.accept_checks(self, state, key.task, verdict, now)
         return state
@@ -401,7 +403,7 @@ class Session(SessionSettings):
 
     def _request_session_checks(self, state: SessionState) -> Do:
         key = iterations.make_session_key(state, SessionWork.SESSION_CHECK)
-        return Do((RunChecks(str(key), self.checks, self._read_only_worktree),))
+        return Do((RunChecks(str(key), self.checks, self._read_only_worktree, is_final=True),))
 
     def _list_task_work_or_stop(self, state: SessionState) -> Decision:
         if fault := state.fault:
