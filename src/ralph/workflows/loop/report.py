@@ -162,7 +162,10 @@ def name_check(result: CheckResult) -> str:
 def describe_result(result: CheckResult) -> str:
     """How a check came out."""
     facts = [result.reason] if result.reason else []
-    if result.failures and result.failures.is_reported and result.failures.count and not result.passed:
+    # A count of tests is already in the reason.
+    has_tests = result.tests is not None and result.tests.failed
+    is_counted = result.failures and result.failures.is_reported and result.failures.count
+    if is_counted and result.failures and result.failures.count and not result.passed and not has_tests:
         facts.append(count(int(result.failures.count), "failure"))
     if result.value is not None:
         facts.append(f"{result.value:g} was measured")
