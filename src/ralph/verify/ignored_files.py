@@ -165,10 +165,12 @@ class KeptFiles:
         mounts: list[Mount] = []
         for name in self.kept:
             source = top / name
-            if source.name == "node_modules" and _count_packages(source) <= _MAX_MOUNTS:
+            if source.is_symlink():
+                copy_entry(source, tree / name)
+            elif source.name == "node_modules" and _count_packages(source) <= _MAX_MOUNTS:
                 # Test runners write a cache into this directory, so it is writable, and each package in it is read-only.
                 mounts += _mount_packages(source, tree / name)
-            elif source.is_dir() and not source.is_symlink() and (source.name in _INSTALLED or _is_large(source)):
+            elif source.is_dir() and (source.name in _INSTALLED or _is_large(source)):
                 (tree / name).mkdir(parents=True, exist_ok=True)
                 mounts.append(read_only(source))
             else:
