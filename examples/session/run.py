@@ -79,7 +79,7 @@ class Story:
         self.ralph("feedback", "session", "feedback", *notes)
         say("You can change the instructions: from now on, a task can take half an hour.")
         self.found["instructions.md"] = before = self.instructions.read_text()
-        self.instructions.write_text(before.replace("task_wip_minutes: 0.15", "task_wip_minutes: 30"))
+        self.instructions.write_text(before.replace("task_wip_minutes: 0.3", "task_wip_minutes: 30"))
         self.ralph("resume", "session", "resume", expect=AWAITING)
         self.ralph("show@approval", "session", "show")
         say("Everything is done. Ralph keeps what was learned when the user approves it.")
@@ -187,8 +187,10 @@ def page(template: str, found: dict[str, str], session: Path) -> str:
 def part(text: str, begin: str, end: str) -> str:
     """The lines from the one that begins so to the one that begins so, with dots for what is left out."""
     lines = text.split("\n")
-    first = next(number for number, line in enumerate(lines) if line.startswith(begin))
-    last = next(number for number, line in enumerate(lines) if number >= first and line.startswith(end))
+    first = next((number for number, line in enumerate(lines) if line.startswith(begin)), None)
+    last = next((number for number, line in enumerate(lines) if number >= (first or 0) and line.startswith(end)), None)
+    if first is None or last is None:
+        sys.exit(f"walkthrough.md quotes the lines from {begin!r} to {end!r}, and they are not here:\n{text}")
     dots = (["..."] if first else []), (["..."] if last + 1 < len(lines) else [])
     return "\n".join([*dots[0], *lines[first : last + 1], *dots[1]])
 

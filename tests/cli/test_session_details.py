@@ -222,7 +222,7 @@ def test_current_wave_is_a_number_before_there_are_tasks(project: Project) -> No
 
 @pytest.mark.parametrize("id", ["today", "../x"])
 def test_wrong_ids_are_refused_by_every_command_with_an_example(project: Project, id: str) -> None:  # noqa: F811
-    for words in (("resume", id), ("repair", id), ("tree", id), ("approve", id), ("update", id, "More")):
+    for words in (("resume", id), ("repair", id), ("tree", id), ("approve", id)):
         refused = project.ralph("session", *words)
         assert (refused.code, "is not a session id" in refused.err) == (2, True), refused.said
         assert "<YYMMDD>-<hhmmss>" in refused.err and "for example 2" in refused.err, refused.err

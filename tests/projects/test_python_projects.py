@@ -284,6 +284,11 @@ COVERED = (
 )
 
 
+ACCEPTS_TESTS = [
+    {"answer": {"files": [{"path": "tests/test_more.py", "accept": True, "why": "they test what is there"}]}}
+]
+
+
 def a_service(project: Playground) -> None:
     project.extra = {"PYTEST_PLUGINS": "pytest_cov.plugin"}
     project.write(SERVICE)
@@ -295,7 +300,8 @@ def covered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Playgrou
     with playground(tmp_path_factory.mktemp("service")) as project:
         a_service(project)
         # `--type coverage` is what one would write; see test_choices_are_written_as_everywhere_else.
-        yield project, project.loop("Raise the test coverage", ENOUGH, COVERED, "--scope", "tests/**")
+        options = ("--scope", "tests/**")
+        yield project, project.loop("Raise the test coverage", ENOUGH, COVERED, *options, judge=ACCEPTS_TESTS)
 
 
 @pytest.mark.slow
@@ -349,11 +355,8 @@ def test_what_the_checks_write_is_not_held_against_the_agent(project: Playground
     project.git("rm", "-q", ".gitignore")
     project.commit_all("No .gitignore")
     turns = [[put("tests/test_more.py", HONEST), answer("Honest tests.")]]
-    accepts = [
-        {"answer": {"files": [{"path": "tests/test_more.py", "accept": True, "why": "they test what is there"}]}}
-    ]
     options = ("--scope", "tests/**", "--max-iterations", "1")
-    done = project.loop("Raise the test coverage", ENOUGH, turns, *options, judge=accepts)
+    done = project.loop("Raise the test coverage", ENOUGH, turns, *options, judge=ACCEPTS_TESTS)
     assert done.code == 0, done.said
 
 
