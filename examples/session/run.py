@@ -53,7 +53,8 @@ class Story:
         shutil.copytree(HERE / "project", project)
         make_repository(project)
         self.project = project
-        self.begun = project.with_name("begun")
+        # In the sandbox, agents see the project and little else.
+        self.begun = project / ".ralph-sessions" / "begun"
         self.found: dict[str, str] = {}
         """What the session wrote and what commands printed, by the name that the page knows it by."""
 
@@ -69,7 +70,7 @@ class Story:
         say("and one fails because facts are missing.")
         watch = Watch(self, BEGUN, self.begun)
         new = ["session", "new", REQUEST, *CHECKS, "--agent-command", AGENT, "--yes"]
-        self.ralph("new", *new, expect=AWAITING, on={"split task-4": self.find_ref_changes})
+        self.ralph("new", *new, expect=AWAITING, on={"split task-4": self.show_split})
         self.found |= {"progress@work": watch.awaited, "progress@feedback": self.progress}
         self.ralph("show@feedback", "session", "show")
         say(
@@ -79,7 +80,7 @@ class Story:
         self.ralph("feedback", "session", "feedback", *notes)
         say("You can change the instructions: from now on, a task can take half an hour.")
         self.found["instructions.md"] = before = self.instructions.read_text()
-        self.instructions.write_text(before.replace("task_wip_minutes: 0.3", "task_wip_minutes: 30"))
+        self.instructions.write_text(before.replace("task_wip_minutes: 0.15", "task_wip_minutes: 30"))
         self.ralph("resume", "session", "resume", expect=AWAITING)
         self.ralph("show@approval", "session", "show")
         say("Everything is done. Ralph keeps what was learned when the user approves it.")
@@ -91,8 +92,8 @@ class Story:
         self.found["progress@end"] = self.progress
         self.found |= {self.name_of(path): path.read_text() for path in self.files() if path.is_file()}
 
-    def find_ref_changes(self) -> None:
-        """How the session stands while it is under way."""
+    def show_split(self) -> None:
+        """How the session stands while tasks are in progress."""
         self.ralph("show@split", "session", "show")
 
     @property
