@@ -226,6 +226,9 @@ def test_wrong_ids_are_refused_by_every_command_with_an_example(project: Project
         refused = project.ralph("session", *words)
         assert (refused.code, "is not a session id" in refused.err) == (2, True), refused.said
         assert "<YYMMDD>-<hhmmss>" in refused.err and "for example 2" in refused.err, refused.err
+    # `update` takes words that are no id for the text.
+    refused = project.ralph("session", "update", id, "More")
+    assert (refused.code, "put it in quotes" in refused.err) == (2, True), refused.said
 
 
 def executing(project: Project, task: str) -> bool:  # noqa: F811

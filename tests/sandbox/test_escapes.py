@@ -55,7 +55,7 @@ class TestTurn:
         place.loop(
             "echo 'touch ~/escaped .ralph/escaped; test -f done.txt' > test.sh; touch done.txt",
             until="`sh test.sh` passes",
-            code=7,  # nobody judged the test that the agent wrote
+            code=7,  # no judge accepted the test that the agent wrote
         )
         assert not (place.home / "escaped").exists()
         assert not (place.root / ".ralph" / "escaped").exists()

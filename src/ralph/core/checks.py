@@ -306,7 +306,7 @@ class Evidence:
     restored: tuple[str, ...] = ()
     """The judge files that the clean room had as they were before the run."""
     to_judge: tuple[str, ...] = ()
-    """The judge files that somebody has to look at before the work counts as done."""
+    """The judge files that a judge must read before the work counts as done."""
 
     @property
     def sentence(self) -> str:

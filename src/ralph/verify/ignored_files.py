@@ -93,7 +93,7 @@ def write_record(path: Path, fingerprints: Mapping[str, str]) -> None:
 
 
 def read_record(path: Path) -> dict[str, str] | None:
-    """The fingerprints from before the run; None if there are none. Those that somebody changed are empty."""
+    """The fingerprints from before the run; None if there are none. Empty if the record was changed."""
     try:
         record = json.loads(path.read_bytes())
         text, code = record["ignored"], record["code"]
