@@ -148,9 +148,12 @@ def test_undo_asks_for_the_passphrase(page: Any, server: Server) -> None:
 
 
 def test_several_runs_are_chosen_by_keys_and_removed_together(page: Any, server: Server) -> None:
-    keys = [server.start_loop(WAITS, "--max-iterations", "1", task=f"Select me {n}") for n in (1, 2)]
-    for key in keys:
+    keys = []
+    for number in (1, 2):
+        # One after the other: two runs of one directory wait for each other, and the second would be refused.
+        key = server.start_loop(WAITS, "--max-iterations", "1", task=f"Select me {number}")
         server.wait_for(key, lambda view: not view["alive"])
+        keys.append(key)
     page.get_by_label("Filter runs").fill("Select me")
     page.get_by_text("Select me 2").first.wait_for()
     page.keyboard.press("Escape")

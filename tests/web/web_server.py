@@ -89,7 +89,7 @@ class Server:
         """Run a command of Ralph in the project."""
         command = [sys.executable, "-P", "-m", "ralph", *arguments]
         done = subprocess.run(command, cwd=self.root, env=self.environment, capture_output=True, text=True, timeout=120)
-        assert not ok or done.returncode == 0, done.stderr
+        assert not ok or done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def start_loop(self, scenario: str, *options: str, task: str = "Make it pass") -> str:
