@@ -345,7 +345,7 @@ def open_run(id: str, root: str | Path = ".") -> RunHandle:
 
 def verify(criterion: str, cwd: str | Path = ".", *, timeout: float = 600.0) -> tuple[CheckResult, ...]:
     """Run the checks of a criterion once, each for at most `timeout` seconds, and return their results."""
-    from ralph.app.verify import verify_criterion
+    from ralph.app.loop import verify_criterion
 
     return verify_criterion(_project_of(cwd), criterion, timeout).results
 

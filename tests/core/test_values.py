@@ -7,7 +7,8 @@ from dataclasses import field
 import pytest
 
 from ralph.core.limits import Usage
-from ralph.core.values import value
+from ralph.core.values import copy_with, value
+from ralph.view.model import RunView
 
 
 @value
@@ -59,3 +60,15 @@ def test_fields_that_need_a_whole_dataclass_are_refused() -> None:
 def test_missing_and_unknown_arguments_are_named() -> None:
     with pytest.raises(TypeError, match=r"_Point\.__init__\(\) missing 1 required positional argument: 'x'"):
         _Point()  # type: ignore[call-arg]
+
+
+def test_a_copy_has_the_changes_and_everything_else() -> None:
+    view = RunView(seq=3, headline="working")
+    changed = copy_with(view, seq=4)
+    assert changed == dataclasses.replace(view, seq=4)
+    assert (view.seq, changed.headline, hash(changed.run)) == (3, "working", hash(view.run))
+
+
+def test_a_copy_with_an_unknown_field_is_an_error() -> None:
+    with pytest.raises(TypeError, match="RunView has no field sequence"):
+        copy_with(RunView(), sequence=4)

@@ -22,8 +22,7 @@ from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.engine.follow_up import AgentChain, PendingWork, find_unavailable_until
-from ralph.engine.ledger import Ledger, find_records_to_replay
-from ralph.engine.signals import SignalLog
+from ralph.engine.ledger import Ledger, SignalLog, find_records_to_replay
 
 STEER, INFO, PAUSE = SignalType.STEER, SignalType.INFO, SignalType.PAUSE
 

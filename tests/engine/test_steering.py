@@ -15,7 +15,7 @@ from ralph.core.outcomes import Outcome
 from ralph.core.prompt import Prompt
 from ralph.core.signals import Signal, SignalType, Stage
 from ralph.core.turns import TurnEnd, TurnRequest
-from ralph.documents.guidance import GUIDANCE_FILE
+from ralph.documents.signals import GUIDANCE_FILE
 from ralph.workflows.loop.state import OnStuck
 
 # Written out: a test that imports what it checks cannot fail.

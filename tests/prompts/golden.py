@@ -13,7 +13,7 @@ from ralph.core.prompt import Place, Prompt, PromptPart
 from ralph.core.signals import DatedSignal, Signal, SignalType
 from ralph.core.turns import Change, EarlierTurn, FileStat, TurnEnd, TurnRequest
 from ralph.documents.answers import describe_earlier_turns
-from ralph.documents.guidance import Messages, render_guidance
+from ralph.documents.signals import Messages, render_guidance
 from ralph.store.settings import load_prompt
 
 GOLDEN = Path(__file__).with_name("golden")

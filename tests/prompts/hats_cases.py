@@ -11,10 +11,10 @@ from ralph.core.checks import Check
 from ralph.core.events import MergeEnded, MergeResult
 from ralph.core.signals import SignalType
 from ralph.core.turns import FileStat, TurnRequest
-from ralph.documents.guidance import POLL_FOR_MESSAGES
 from ralph.documents.hats.definition import Hat, HatsSettings, find_work_source
 from ralph.documents.hats.reading import build_settings as run_settings
 from ralph.documents.hats.reading import merge_layers, read_layer, split_layer
+from ralph.documents.signals import POLL_FOR_MESSAGES
 from ralph.store.presets import list_shipped, read_shipped
 from ralph.store.settings import load_prompt
 from ralph.workflows.hats.rules import Hats

@@ -24,7 +24,7 @@ from ralph.core.prompt import build_prompt, fill_parts
 from ralph.core.signals import SignalType
 from ralph.core.turns import OUTBOX, Change, EarlierTurn, FileStat, TurnEnd, TurnRequest, TurnResult
 from ralph.documents.answers import build_repair_prompt, describe_earlier_turns, with_rejection
-from ralph.documents.guidance import POLL_FOR_MESSAGES
+from ralph.documents.signals import POLL_FOR_MESSAGES
 from ralph.store.settings import load_prompt
 from ralph.workflows.loop.prompt import NAMES
 from ralph.workflows.loop.rules import Loop

@@ -13,7 +13,7 @@ from ralph.core.checks import CheckResult, CheckStatus, Verdict
 from ralph.core.signals import SignalType
 from ralph.core.turns import OUTBOX, FileStat, TurnRequest
 from ralph.documents.answers import build_repair_prompt, with_rejection
-from ralph.documents.guidance import POLL_FOR_MESSAGES
+from ralph.documents.signals import POLL_FOR_MESSAGES
 from ralph.store.settings import load_prompt
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "workflows"))

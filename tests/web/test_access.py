@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ralph.core.errors import UsageError
-from ralph.store.web_server import web_directory
+from ralph.store.projects import web_directory
 from ralph.web.access import (
     AccessControl,
     LockOut,

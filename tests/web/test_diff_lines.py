@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.documents.diff_comments import (
+from ralph.documents.diff import (
     DiffComment,
     parse_comment_list,
     parse_comments,
+    parse_diff,
     parse_feedback_comments,
     parse_place,
     render_comments,
 )
-from ralph.documents.unified_diff import parse_diff
 
 DIFF = """diff --git a/app/a.py b/app/a.py
 index 1..2 100644

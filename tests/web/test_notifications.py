@@ -10,8 +10,7 @@ from ralph.core.entries import QuestionAsked, Record
 from ralph.core.signals import Question
 from ralph.notify import Notifier, Service
 from ralph.store.locks import Lock
-from ralph.store.projects import name_project
-from ralph.store.web_server import claim_server, run_address
+from ralph.store.projects import claim_server, name_project, run_address
 
 
 def sent_for_a_question(root: Path, monkeypatch: pytest.MonkeyPatch) -> str:

@@ -13,8 +13,14 @@ from ralph.core.errors import RalphError, UsageError
 from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
-from ralph.documents.diff_comments import LINE_CHARS, DiffComment, parse_comment_list, parse_place, render_comments
-from ralph.documents.unified_diff import parse_diff
+from ralph.documents.diff import (
+    LINE_CHARS,
+    DiffComment,
+    parse_comment_list,
+    parse_diff,
+    parse_place,
+    render_comments,
+)
 from ralph.store.files import read_limited
 from ralph.store.runs import Project, RunDir
 from ralph.view.comments import turns_since_receipt

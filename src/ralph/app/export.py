@@ -10,7 +10,7 @@ from ralph import __version__
 from ralph.app.changes import diff_run
 from ralph.app.views import open_view
 from ralph.core.errors import RalphError, UsageError
-from ralph.documents.unified_diff import parse_diff
+from ralph.documents.diff import parse_diff
 from ralph.store.files import to_bytes, write_atomic
 from ralph.store.runs import Project, RunDir
 from ralph.view.page.run_page import PageParts, render_page

@@ -1,6 +1,9 @@
-"""Plan a loop: one task, until its criterion is verified."""
+"""Plan a loop: one task, until its criterion is verified. Or verify a criterion once, without a run."""
 
+import asyncio
+import os
 import re
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +16,11 @@ from ralph.app.run_options import (
     refuse_landing,
     require_positive,
 )
+from ralph.app.runs import refuse_inside_a_turn
 from ralph.app.start import NewRun, WorkLocation, list_start_notices
+from ralph.core.checks import Verdict
 from ralph.core.errors import UsageError
+from ralph.core.redaction import find_secrets
 from ralph.documents.config import Config
 from ralph.documents.run_record import LoopRunSettings
 from ralph.git.command import find_repository
@@ -23,8 +29,10 @@ from ralph.git.history import HEADS, read_head
 from ralph.store.files import read_text
 from ralph.store.runs import Project
 from ralph.store.settings import load_config
+from ralph.supervisor.client import KeeperClient
 from ralph.verify.criterion import Criterion, compile_criterion, compile_yaml
 from ralph.verify.rewrites import find_bare_command
+from ralph.verify.runner import CheckRunner, check_environment
 from ralph.verify.toolchains import CheckKind, find_commands
 from ralph.verify.verifier import hash_inputs
 from ralph.workflows.loop.state import TaskType, guess
@@ -158,3 +166,28 @@ def _refuse_unworkable(project: Project, loop: LoopRunSettings, *, snapshots: bo
             where=", ".join(dirty[:10]),
             todo="commit them first, or pass --worktree",
         )
+
+
+def verify_criterion(project: Project, criterion: str, timeout: float = 600.0) -> Verdict:
+    """Run the checks that a criterion asks for on the files as they are, each for at most `timeout` seconds."""
+    refuse_inside_a_turn("an agent cannot verify its own work this way", "run the command of the check yourself")
+    checks = compile_criterion(criterion, timeout, project.work_dir).checks
+
+    async def run(directory: Path) -> Verdict:
+        keeper = KeeperClient(directory)
+        keeper.attach()
+        try:
+            runner = CheckRunner(
+                run_dir=directory,
+                run_id="verify",
+                workspace=project.work_dir,
+                keeper=keeper,
+                environment=check_environment(os.environ),
+                secrets=tuple(find_secrets(os.environ)),
+            )
+            return await runner.run("verify", checks)
+        finally:
+            await keeper.close()
+
+    with tempfile.TemporaryDirectory(prefix="ralph-verify-") as directory:
+        return asyncio.run(run(Path(directory)))

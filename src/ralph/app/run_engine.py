@@ -38,11 +38,10 @@ from ralph.notify import Notifier, Service, services_for
 from ralph.store import locks
 from ralph.store.files import stat_signature
 from ralph.store.mailbox import watch_directories
-from ralph.store.projects import register_project
+from ralph.store.projects import register_project, run_address
 from ralph.store.rejected_trees import open_rejected_trees
 from ralph.store.runs import Project, RunDir
 from ralph.store.settings import load_config
-from ralph.store.web_server import run_address
 from ralph.supervisor.client import KeeperClient
 from ralph.workspace.local import remove_shared_link
 from ralph.workspace.turn_files import TurnFiles

@@ -11,7 +11,7 @@ from ralph.cli.console import complete_runs, json_option, open_project, print_re
 from ralph.cli.steer import to_option
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.text import count
-from ralph.documents.diff_comments import parse_place
+from ralph.documents.diff import parse_place
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

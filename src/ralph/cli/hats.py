@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ralph.app.preset_findings import Located, examine_preset, shorten_path
+from ralph.app.hats import Located, examine_preset, shorten_path
 from ralph.cli.console import json_option, note_old_name, open_project, print_json
 from ralph.core.checks import Severity
 from ralph.core.errors import RalphError, UsageError

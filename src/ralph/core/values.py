@@ -1,4 +1,4 @@
-"""Frozen dataclasses that are fast to define.
+"""Frozen dataclasses that are fast to define and to copy.
 
 `dataclasses` compiles six functions for every frozen class, which takes 0.7 ms for eight fields. A command that lists runs
 defines more than a hundred such classes, so it would spend most of its time there. `value` compiles only `__init__`.
@@ -89,3 +89,17 @@ def _compare_only(names: list[str]) -> dict[str, Any]:
 
 def _refuse_change(self: Any, name: str, *_: object) -> None:
     raise FrozenInstanceError(f"cannot change field {name!r}")
+
+
+def copy_with(value: T, **changes: Any) -> T:
+    """A copy with these fields changed, like `dataclasses.replace`, but several times as fast for many fields.
+
+    The fold of a journal makes several copies of a view with fifty fields for every line. For classes without
+    `__post_init__` and `__slots__` only: nothing is computed again.
+    """
+    if unknown := changes.keys() - value.__dict__.keys():
+        raise TypeError(f"{type(value).__name__} has no field {', '.join(sorted(unknown))}")
+    copy = object.__new__(type(value))
+    copy.__dict__.update(value.__dict__)
+    copy.__dict__.update(changes)
+    return copy

@@ -22,7 +22,7 @@ from ralph.core.events import (
 )
 from ralph.core.limits import Quota, Usage
 from ralph.core.turns import CHECKED, AgentEvent, Change, EventKind, Turn, TurnEnd, TurnRequest
-from ralph.documents.guidance import GUIDANCE_FILE, render_guidance
+from ralph.documents.signals import GUIDANCE_FILE, render_guidance
 from ralph.engine.follow_up import AgentChain, PendingWork, ReturnedTurn
 from ralph.engine.ledger import Ledger
 from ralph.engine.ports import Ports

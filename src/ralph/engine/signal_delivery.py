@@ -20,7 +20,7 @@ from ralph.core.signals import (
     is_known,
 )
 from ralph.core.turns import Turn
-from ralph.documents.guidance import render_message, render_pause
+from ralph.documents.signals import render_message, render_pause
 from ralph.engine.jobs import Jobs
 from ralph.engine.ledger import Ledger
 from ralph.engine.ports import Ports

@@ -1,6 +1,7 @@
-"""The projects in which this user has used Ralph, so that one page can show the runs of all of them.
+"""The user's projects and their web server, both in the user's state directory.
 
-Each project is one small file in the user's state directory that holds its path. A project that was moved or deleted drops out.
+One page can show the runs of all projects in which this user has used Ralph. Each project is one small file that holds its
+path. A project that was moved or deleted drops out. The lock of the web server says that it runs, and holds its address.
 """
 
 import hashlib
@@ -8,6 +9,7 @@ import os
 from pathlib import Path
 
 from ralph.core.errors import RalphError
+from ralph.store import locks
 from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
 from ralph.store.runs import Project
 from ralph.store.user_state import ensure_state_directory, state_directory
@@ -53,3 +55,38 @@ def list_registered_projects() -> list[Project]:
 
 def _directory() -> Path:
     return state_directory() / "projects"
+
+
+def web_directory() -> Path:
+    """The directory of the web server's state. It may not exist yet."""
+    return state_directory() / "web"
+
+
+def ensure_web_directory() -> Path:
+    """Create the directory of the web server's state if it is missing, closed to others."""
+    ensure_state_directory()
+    directory = web_directory()
+    directory.mkdir(exist_ok=True, mode=0o700)
+    return directory
+
+
+def claim_server(address: str) -> locks.Lock | str:
+    """Become the one web server of this user, or get the address of the one that runs."""
+    taken = locks.acquire(ensure_web_directory() / "server.lock", {"pid": os.getpid(), "address": address})
+    return taken if isinstance(taken, locks.Lock) else str(taken.get("address", ""))
+
+
+def find_server_address() -> str:
+    """The address of the web server that runs, without a token; empty if there is none."""
+    path = web_directory() / "server.lock"
+    if not locks.is_held(path):
+        return ""
+    return str(locks.read_holder(path).get("address", ""))
+
+
+def run_address(root: Path, run: str) -> str:
+    """The address of a run's page; empty if no web server runs."""
+    address = find_server_address()
+    if not address.startswith("http"):
+        return ""
+    return f"{address}/r/{run}@{name_project(root)}"

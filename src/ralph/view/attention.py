@@ -8,13 +8,12 @@ from dataclasses import field
 from datetime import datetime
 
 from ralph.core.checks import CheckStatus
-from ralph.core.copying import copy_with
 from ralph.core.events import MergeResult, RunEnded, TaskState
 from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.limits import Limits, describe_cost, list_options_to_continue, suggest_option_to_continue
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import ASKED_FOR, SignalType
-from ralph.core.values import value
+from ralph.core.values import copy_with, value
 from ralph.documents.hats.definition import show_role
 from ralph.view.fold import usage_of
 from ralph.view.graph import draw_graph

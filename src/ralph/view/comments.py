@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from ralph.core.copying import copy_with
-from ralph.documents.diff_comments import DiffComment, parse_comments, parse_feedback_comments
+from ralph.core.values import copy_with
+from ralph.documents.diff import DiffComment, parse_comments, parse_feedback_comments
 from ralph.view.model import CommentView, ReceiptView, RunView, TurnView
 
 BY_FEEDBACK = "feedback"

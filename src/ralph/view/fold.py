@@ -6,7 +6,6 @@ Each step costs the same however long the run is, so lists are capped and sums a
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from ralph.core.copying import copy_with
 from ralph.core.entries import (
     ActionDone,
     AgentsChanged,
@@ -43,6 +42,7 @@ from ralph.core.ids import WorkKey, WorkKind
 from ralph.core.limits import Usage
 from ralph.core.signals import SignalType
 from ralph.core.turns import AgentEvent, EventKind, TurnResult
+from ralph.core.values import copy_with
 from ralph.documents.run_record import RunRecord
 from ralph.view import fold_checks, fold_signals
 from ralph.view.fold_cost import add_turn_cost

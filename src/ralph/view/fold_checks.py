@@ -1,9 +1,9 @@
 """The part of the fold that follows checks and findings."""
 
 from ralph.core.checks import Attribution, CheckResult, CheckStatus, Verdict, attribution
-from ralph.core.copying import copy_with
 from ralph.core.entries import Record
 from ralph.core.ids import BASELINE
+from ralph.core.values import copy_with
 from ralph.view.model import MAX_HISTORY, MOST, OUTPUT_CHARS, CheckPoint, CheckView, FindingView, RunView
 from ralph.view.work import task_of
 

@@ -1,7 +1,7 @@
 """The part of the fold that adds up money and tokens."""
 
-from ralph.core.copying import copy_with
 from ralph.core.limits import Usage
+from ralph.core.values import copy_with
 from ralph.view.model import MAX_POINTS, CostGroup, CostPoint, CostView, Sums, TurnView
 
 UNKNOWN = "unknown"

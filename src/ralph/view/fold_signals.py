@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from ralph.core.copying import copy_with
 from ralph.core.entries import SignalRefused
 from ralph.core.events import TurnEnded
 from ralph.core.signals import Signal, SignalType
+from ralph.core.values import copy_with
 from ralph.view.model import MOST, ReceiptView, RunView, SignalView
 
 IN_PROMPT = "prompt"

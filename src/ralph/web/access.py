@@ -20,7 +20,7 @@ from typing import Any
 
 from ralph.core.errors import RalphError, StateError, UsageError
 from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
-from ralph.store.web_server import ensure_web_directory, web_directory
+from ralph.store.projects import ensure_web_directory, web_directory
 
 OWNER = "owner"
 """The name of the token that `ralph web` prints."""

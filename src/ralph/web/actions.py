@@ -19,7 +19,7 @@ from ralph.core.errors import UsageError
 from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
-from ralph.documents.diff_comments import DiffComment
+from ralph.documents.diff import DiffComment
 from ralph.web.access import User
 from ralph.web.runs import FoundRun
 

@@ -18,7 +18,7 @@ from ralph import __version__
 from ralph.app.changes import diff_run
 from ralph.core.errors import LockedError, RalphError, StateError, UsageError
 from ralph.core.text import clean_text
-from ralph.documents.unified_diff import parse_diff
+from ralph.documents.diff import parse_diff
 from ralph.store.files import open_regular
 from ralph.store.journal import read_raw
 from ralph.view import labels

@@ -22,9 +22,8 @@ from ralph.app.runs import refuse_inside_a_turn
 from ralph.core.errors import StateError, UsageError
 from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
 from ralph.store.locks import Lock
-from ralph.store.projects import register_project
+from ralph.store.projects import claim_server, ensure_web_directory, register_project, web_directory
 from ralph.store.runs import Project
-from ralph.store.web_server import claim_server, ensure_web_directory, web_directory
 from ralph.web.access import AccessControl, owner_token
 from ralph.web.guard import Guard, HostRules, loopback_hosts
 from ralph.web.runs import FoundRun, RunIndex, Snoozes, run_key

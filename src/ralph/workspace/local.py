@@ -26,9 +26,9 @@ from ralph.core.turns import OUTBOX, AgentEvent, Turn, TurnEnd, TurnResult
 from ralph.documents import answers
 from ralph.documents.agent.events import NO_PUBLISHING, PUBLISH_RULES_VARIABLE, REFUSED_EVENTS, REFUSED_EXIT
 from ralph.documents.answers import build_repair_prompt, describe_earlier_turns, with_rejection
-from ralph.documents.guidance import POLL_FOR_MESSAGES
 from ralph.documents.hats.definition import COORDINATOR
 from ralph.documents.run_record import RunRecord
+from ralph.documents.signals import POLL_FOR_MESSAGES
 from ralph.engine.follow_up import classify_end
 from ralph.store.files import read_limited, storage_errors, to_bytes, write_atomic
 from ralph.supervisor import client

@@ -34,13 +34,13 @@ from ralph.core.ids import READ_ONLY_WORKTREE
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import DatedSignal, find_scope_change
 from ralph.core.turns import TurnEnd, TurnResult
-from ralph.documents.guidance import append_note
 from ralph.documents.session import metadata, progress
 from ralph.documents.session.metadata import IterationMetadata, Metadata, State, Status
 from ralph.documents.session.progress import Marker
 from ralph.documents.session.repair import PLANNING, repair
 from ralph.documents.session.tasks import make_natural_key
 from ralph.documents.session.values import render_timestamp as stamp
+from ralph.documents.signals import append_note
 from ralph.workflows.merge_rules import queue_path, read_queue, render_queue
 from ralph.workflows.session import execution, iterations, planning, reconcile, turn_requests
 from ralph.workflows.session.report import build_session_report

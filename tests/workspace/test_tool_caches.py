@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ralph.supervisor import tool_caches
-from ralph.supervisor.tool_caches import cache_environment, fill_caches, write_user_file
+from ralph.workspace import isolation
+from ralph.workspace.isolation import cache_environment, fill_caches, write_user_file
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_settings_of_maven_name_another_repository(home: Path, tmp_path: Path) -
 
 
 def test_a_huge_cache_is_left_out(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_caches, "_MAX_FILES", 1)
+    monkeypatch.setattr(isolation, "_MAX_FILES", 1)
     fill_caches(tmp_path / "own", {"HOME": str(home)})
     assert not (tmp_path / "own" / "maven").exists()
     assert (tmp_path / "own" / "go-build").exists()
