@@ -15,8 +15,7 @@ from ralph.cli.schema import COMMANDS, command_schema
 from ralph.core.entries import Record
 from ralph.view.attention import Present, assess, row_of
 from ralph.view.fold import fold_all
-from ralph.view.json_form import to_full, to_json
-from ralph.view.schema import view_schema
+from ralph.view.json_form import to_full, to_json, view_schema
 
 SCENARIO = """turns:
   - steps:

@@ -6,8 +6,8 @@ from ralph.app.landing import QueueRow
 from ralph.app.runs import RunWorktree
 from ralph.app.steer import SignalRow
 from ralph.core.prompt import PartSize
+from ralph.view.json_form import describe_type
 from ralph.view.model import SCHEMA, RunRow, RunView, Sums
-from ralph.view.schema import describe_type
 
 _REPORT = {"run": str, "outcome": str, "at": str, "path": str}
 _COST_TURN: dict[str, Any] = {"run": str, "turn": int, "work": str, "role": str, "agent": str, "model": str | None}
