@@ -101,7 +101,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Ralph needs Python 3.11 or later; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 $(MAKECMDGOALS)")'
 	@echo "Setting up $(VENV) (once)"
 	@$(PYTHON) -m venv $(VENV)
-	@PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install -q -e '.[acp,notify,otel,web]' \
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install -q -e '.[acp,inline-tests,notify,otel,web]' \
 	  hypothesis import-linter mypy pytest pytest-cov pytest-xdist ruff
 	@touch $@
 

@@ -15,8 +15,9 @@ The plan is a list of repositories on this machine:
       newest: 300                     # from how many of the newest ones; older ones rarely run with the tools of today
 
 Commits are drawn with the seed, so that two people get the same ones. Each is the turn of an agent: the project is at the
-parent, the agent applies the commit. A commit is held up if all checks pass and Ralph finds something all the same. If the
-tests do not pass after the commit, they cannot run here: then it is played once more without them.
+parent, the agent applies the commit. A commit is held up if all checks pass and Ralph finds something all the same. It is
+unproven if only a judge could tell, because it changed tests or settings. If the tests do not pass after the commit, they cannot
+run here: then it is played once more without them.
 """
 
 import argparse
@@ -39,6 +40,10 @@ from ruamel.yaml import YAML
 RALPH = Path(sys.executable).with_name("ralph")
 MARKER = "replayed.txt"
 """The checks also ask for this file: without it they would pass before the turn."""
+UNPROVEN = 7
+"""The exit code of a run whose work passes and is not proven."""
+LONGEST_CHECK = 180
+"""Seconds after which a check is ended. Then the commit is played without its tests."""
 LONGEST = 1800
 """Seconds after which a replay is ended."""
 
@@ -66,7 +71,7 @@ class Replay:
     subject: str
     ran_tests: bool
     label: str
-    """`passed`, `held up`, or `not played` if the commit could not be applied or Ralph could not judge it."""
+    """`passed`, `held up`, `unproven`, or `not played` if the commit could not be applied or Ralph could not judge it."""
     findings: tuple[str, ...]
     output: str = ""
 
@@ -121,6 +126,7 @@ def play(repository: Repository, commit: str, *, check: str, subject: str, home:
     scenario.write_text(json.dumps({"turns": [{"steps": steps}]}), encoding="utf-8")
     criterion = f"file {MARKER} exists" + (f" AND `{check}` passes" if check else "")
     arguments = ["--scenario", str(scenario), "--max-iterations", "1", "--yes", "--no-recall", "--json"]
+    arguments += ["--check-timeout", str(LONGEST_CHECK)]
     done = run([str(RALPH), "loop", subject or "Replay", "--until", criterion, *arguments], root, state=home / "state")
     shutil.rmtree(root, ignore_errors=True)
     return {**read_outcome(done.stdout, done.returncode), "output": done.stdout}
@@ -133,6 +139,8 @@ def read_outcome(output: str, code: int) -> dict[str, Any]:
     findings = tuple(line for line in lines if line.startswith("ERROR "))
     if code == 0:
         return {"label": "passed", "findings": ()}
+    if code == UNPROVEN:
+        return {"label": "unproven", "findings": tuple(line for line in lines if line.startswith("UNPROVEN"))}
     checks = [line for line in lines if line.startswith(("PASS ", "FAIL "))]
     if findings and checks and all(line.startswith("PASS ") for line in checks):
         return {"label": "held up", "findings": findings}
@@ -158,7 +166,7 @@ def run(command: Sequence[str], root: Path, state: Path | None = None) -> "subpr
 
 
 def print_table(replays: Sequence[Replay]) -> None:
-    columns = ("passed", "held up", "not played")
+    columns = ("passed", "held up", "unproven", "not played")
     print(f"{'repository':24}{'language':12}" + "".join(f"{column:>12}" for column in columns) + "  with tests")
     names = sorted({(one.language, one.name) for one in replays})
     for language, name in names:
@@ -167,7 +175,9 @@ def print_table(replays: Sequence[Replay]) -> None:
     judged = [one for one in replays if one.label != "not played"]
     held = sum(one.label == "held up" for one in judged)
     if judged:
+        unproven = sum(one.label == "unproven" for one in judged)
         print(f"\n{held} of {len(judged)} commits were held up ({100 * held / len(judged):.1f} %)")
+        print(f"{unproven} of {len(judged)} commits are unproven ({100 * unproven / len(judged):.1f} %)")
 
 
 def _print_row(name: str, language: str, replays: Sequence[Replay], columns: Sequence[str]) -> None:

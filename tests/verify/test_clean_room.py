@@ -1,6 +1,7 @@
 """The clean room: what it takes from the work tree, what it leaves out, and the grade that follows."""
 
 import asyncio
+import json
 import os
 import py_compile
 import subprocess
@@ -196,6 +197,36 @@ def test_changed_check_is_left_to_a_judge(root: Path) -> None:
     verdict = verify(root, weaken)
     assert (verdict.passed, verdict.awaits_judge) == (False, True)
     assert evidence_of(verdict).to_judge == ("check.py",)
+
+
+RUN_SCRIPT = Check(
+    """sh -c "$(python3 -c 'import json; print(json.load(open("package.json"))["scripts"]["test"])')" """
+)
+"""What `npm test` does, without npm."""
+
+
+def write_package(root: Path, script: str, **dependencies: str) -> None:
+    text = json.dumps({"name": "shop", "scripts": {"test": script}, "dependencies": dependencies})
+    (root / "package.json").write_text(text)
+
+
+def test_only_the_scripts_of_a_package_are_as_before(root: Path) -> None:
+    write_package(root, "python3 check.py")
+
+    def fix_with_a_dependency(root: Path) -> None:
+        # The work needs the new dependency, so it fails if all of package.json is put back.
+        (root / "app.py").write_text(f"assert 'right' in open('package.json').read()\n{RIGHT}")
+        write_package(root, "python3 check.py && echo done", right="^1.0.0")
+
+    verdict = verify(root, fix_with_a_dependency, check=RUN_SCRIPT)
+    assert (verdict.passed, evidence_of(verdict).grade) == (True, Grade.PROVEN)
+    assert evidence_of(verdict).restored == ("package.json",)
+
+
+def test_script_that_passes_everything_proves_nothing(root: Path) -> None:
+    write_package(root, "python3 check.py")
+    verdict = verify(root, lambda root: write_package(root, "echo 1 passed"), check=RUN_SCRIPT)
+    assert not verdict.passed
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from ralph.core.checks import (
     Check,
@@ -162,10 +163,14 @@ class CleanRoom:
         *,
         back: Collection[str] = (),
         base: str = "",
+        texts: Mapping[str, str] = MappingProxyType({}),
         is_rehearsal: bool = False,
     ) -> Verdict:
-        """Run the checks in a clean checkout of a snapshot, in which some files are as in another; raises RoomError."""
-        async with self._open(tree, back, base, is_rehearsal=is_rehearsal) as runner:
+        """Run the checks in a clean checkout of a snapshot; raises RoomError.
+
+        The files in `back` are as in the snapshot `base`, or absent as there. `texts` are the contents of further files.
+        """
+        async with self._open(tree, back, base, texts, is_rehearsal=is_rehearsal) as runner:
             changed = self._compare_ignored().changed
             if self.rehearsal.needs_setup or changed:
                 paths = set(self.snapshots.paths(tree))
@@ -184,11 +189,13 @@ class CleanRoom:
 
     @asynccontextmanager
     async def _open(
-        self, tree: str, back: Collection[str], base: str, *, is_rehearsal: bool
+        self, tree: str, back: Collection[str], base: str, texts: Mapping[str, str], *, is_rehearsal: bool
     ) -> AsyncIterator[CheckRunner]:
         await asyncio.to_thread(self._remove_tree)
         try:
             room = await asyncio.to_thread(self._make_tree, tree, back, base, is_rehearsal)
+            for path, text in texts.items():
+                (room.tree / path).write_text(text, encoding="utf-8")
             yield self._make_runner(room, is_rehearsal=is_rehearsal)
         finally:
             await asyncio.to_thread(self._remove_tree)

@@ -29,6 +29,7 @@ from ralph.verify.changed_files import is_build_code, is_collected, is_judge_fil
 from ralph.verify.clean_room import CleanRoom, RoomError
 from ralph.verify.guards import FileChange, scan
 from ralph.verify.guards.commands import find_steps, split_commands
+from ralph.verify.judge_parts import holds_inline_tests, is_mixed, restore_judge_part
 from ralph.verify.results import find_missing_tests
 from ralph.verify.runner import CheckRunner, read_output
 from ralph.verify.summaries import read_go_packages
@@ -136,6 +137,9 @@ class Counterproof:
 
     async def grade_changed_judges(self, evidence: Evidence, back: Sequence[str], checks: Sequence[Check]) -> Evidence:
         """The grade of work that changed judge files: proven if it also passes with all of them as they were."""
+        if unsplit := self._find_unsplit(back):
+            why = f"the tests in {unsplit[0]} cannot be told apart from its code (`pip install 'ralph-engine[inline-tests]'`)"
+            return _leave_to_judge(evidence, back, why)
         try:
             verdict = await self._run_with(back, self.base, "judge-files-as-before", checks)
         except RoomError as error:
@@ -269,12 +273,34 @@ class Counterproof:
             raise RoomError("there is no snapshot")
         # A runner that stops at the first failure would hide the failures after it.
         complete = [replace(check, command=drop_fail_fast(check.command)) for check in checks]
-        verdict = await self.room.run(key, complete, latest, back=back, base=tree)
+        parts = self._restore_parts(back, tree, latest)
+        whole = set(back) - parts.keys()
+        verdict = await self.room.run(key, complete, latest, back=whole, base=tree, texts=parts)
         named = [
             replace(result, title=check.title, command=check.command)
             for check, result in zip(checks, verdict.results, strict=True)
         ]
         return replace(verdict, results=tuple(named))
+
+    def _restore_parts(self, back: Collection[str], tree: str, latest: str) -> dict[str, str]:
+        """The texts of files that are put back in part: the rest of them is the work."""
+        restored = {change.path: restore_judge_part(change) for change in self._read_mixed(back, tree, latest)}
+        return {path: text for path, text in restored.items() if text is not None}
+
+    def _find_unsplit(self, back: Collection[str]) -> list[str]:
+        """The files with tests beside their code that nothing here can tell apart."""
+        mixed = self._read_mixed(back, self.base, self.snapshots.latest() or self.base)
+        return [change.path for change in mixed if holds_inline_tests(change) and restore_judge_part(change) is None]
+
+    def _read_mixed(self, paths: Collection[str], tree: str, latest: str) -> list[FileChange]:
+        """The changes of files of which only a part decides what passes."""
+        mixed = [path for path in paths if not is_judge_file(path) or is_mixed(path)]
+        old, new = self.snapshots.contents(tree, mixed), self.snapshots.contents(latest, mixed)
+        return [
+            FileChange(path, old[path].decode(errors="replace"), new[path].decode(errors="replace"))
+            for path in mixed
+            if path in old and path in new
+        ]
 
 
 def _leave_to_judge(evidence: Evidence, changed: Sequence[str], why: str) -> Evidence:

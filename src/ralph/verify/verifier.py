@@ -39,6 +39,7 @@ from ralph.verify.changed_files import FileChange, is_collected, is_judge_file, 
 from ralph.verify.clean_room import CleanRoom, CleanRoomSettings
 from ralph.verify.counterproof import MAX_NAMED, REBUTTABLE, Counterproof, drop_fail_fast, is_about_tests
 from ralph.verify.guards import scan
+from ralph.verify.judge_parts import is_mixed, touches_judge_part
 from ralph.verify.measures import mark_unstable_figures
 from ralph.verify.results import find_missing_tests, find_own_name
 from ralph.verify.runner import CheckRunner
@@ -336,8 +337,7 @@ class Verifier:
             return verdict
         if verdict.evidence.grade is not Grade.PROVEN:
             return verdict
-        scripts = self._find_check_scripts(checks)
-        judges = [change for change in changes if is_judge_file(change.path) or change.path in scripts]
+        judges = self._find_changed_judges(changes, checks)
         back = sorted(change.path for change in judges)
         if any(_decides_otherwise(change) for change in judges):
             evidence = await counterproof.grade_changed_judges(verdict.evidence, back, checks)
@@ -347,6 +347,19 @@ class Verifier:
             reasons = "; ".join(f"{rule}: {reason}" for rule, reason in self.rules.allowed.items())
             evidence = Evidence(Grade.ACCEPTED, f"{evidence.reason} You allowed it: {reasons}", evidence.compared)
         return replace(verdict, evidence=evidence)
+
+    def _find_changed_judges(self, changes: Sequence[FileChange], checks: Sequence[Check]) -> list[FileChange]:
+        """The changes of what decides what passes: whole files, or the parts of manifests and of files with tests inside."""
+        scripts = self._find_check_scripts(checks)
+        judges = []
+        for change in changes:
+            if is_mixed(change.path) or not (is_judge_file(change.path) or change.path in scripts):
+                is_judge = touches_judge_part(change)
+            else:
+                is_judge = True
+            if is_judge:
+                judges.append(change)
+        return judges
 
     def _find_check_scripts(self, checks: Sequence[Check]) -> set[str]:
         """The files that the checks execute, relative to the top of the work tree: they decide what passes."""
