@@ -144,6 +144,57 @@ def test_judge_decides_about_tests_that_may_change(wrong_test: Project) -> None:
     )
 
 
+JUDGE_WITH_TEST = """  - when: {role: judge}
+    steps:
+      - answer:
+          files: [{path: test_app.py, accept: true, why: 1 + 2 is 3}]
+          tests: [{path: PATH, why: the request names all numbers, text: "TEXT"}]
+"""
+NEGATIVE = (
+    "import unittest\\nimport app\\nclass Negative(unittest.TestCase):\\n"
+    "  def test_it(self): self.assertEqual(app.add(-1, -2), -3)\\n"
+)
+
+
+def judge_with_test(path: str, text: str = NEGATIVE) -> str:
+    return with_judge(CORRECTS_TEST, JUDGE_WITH_TEST.replace("PATH", path).replace("TEXT", text))
+
+
+def test_tests_of_the_judge_run_and_are_not_part_of_the_work(wrong_test: Project) -> None:
+    done = wrong_test.play(judge_with_test("test_negative.py"), "--may-change", "test_*.py", until=CHECK)
+    assert done.code == 0, done.said
+    assert "Verifying with the judge's own tests: test_negative.py" in done.out
+    assert "The checks also pass with its own 1 test file (test_negative.py)" in done.out
+    assert not (wrong_test.root / "test_negative.py").exists()
+    assert "test_negative" not in wrong_test.git("status", "--porcelain")
+
+
+def test_work_that_fails_the_tests_of_the_judge_goes_back(wrong_test: Project) -> None:
+    (wrong_test.root / "app.py").write_text("def add(a, b):\n    return abs(a) + abs(b)\n")
+    fixes = """  - when: {turn: 3}
+    steps: [{write: {path: app.py, content: "def add(a, b):\\n    return a + b\\n"}}]
+"""
+    scenario = judge_with_test("test_negative.py").replace("turns:\n", f"turns:\n{fixes}", 1)
+    done = wrong_test.play(scenario, "--may-change", "test_*.py", until=CHECK)
+    assert done.code == 0, done.said
+    roles = [entry["role"] for entry in wrong_test.journal("turn.started")]
+    assert roles == ["implementer", "judge", "implementer", "judge"]
+    prompt = wrong_test.turn(3).joinpath("prompt.md").read_text()
+    assert "An independent reviewer wrote tests from the request and the documentation. The work fails them:" in prompt
+    assert "self.assertEqual(app.add(-1, -2), -3)" in prompt
+    assert "3 != -3" in prompt
+
+
+@pytest.mark.parametrize("path", ["../test_outside.py", "/tmp/test_outside.py", "test_app.py", "link/test_outside.py"])
+def test_tests_of_the_judge_stay_inside_and_replace_nothing(wrong_test: Project, path: str) -> None:
+    (wrong_test.root / "link").symlink_to(wrong_test.home)
+    wrong_test.git("add", "link")
+    done = wrong_test.play(judge_with_test(path), "--may-change", "test_*.py", until=CHECK)
+    assert done.code == 7, done.said
+    assert f"its own 1 test file ({path}) could not be run: {path} " in " ".join(done.out.split())
+    assert not (wrong_test.home / "test_outside.py").exists()
+
+
 @pytest.mark.slow
 def test_a_pattern_for_other_files_lifts_nothing(wrong_test: Project) -> None:
     done = wrong_test.play(with_judge(CORRECTS_TEST), "--may-change", "docs/**", until=CHECK)

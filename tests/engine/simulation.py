@@ -297,6 +297,9 @@ class SimChecker:
         self._sim.verdicts.append((key, verdict.passed))
         return verdict
 
+    async def check_with_tests(self, key: str, checks: Sequence[Check], tests: Mapping[str, str]) -> Verdict:
+        return await self.check(key, checks)
+
     def _result(self, check: Check) -> CheckResult:
         status = CheckStatus.PASSED if check.command in self._sim.tree else CheckStatus.FAILED
         status = self._sim.broken_checks.get(check.command, status)

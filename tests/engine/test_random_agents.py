@@ -434,6 +434,9 @@ class Anywhere:
     ) -> Verdict:
         return await self.verifier.run(key, checks, is_final=is_final)
 
+    async def check_with_tests(self, key: str, checks: Sequence[Check], tests: Mapping[str, str]) -> Verdict:
+        return await self.verifier.run_with_tests(key, checks, tests)
+
 
 @pytest.mark.parametrize("first", [0, later(20), later(40)])
 def test_nor_is_it_with_the_whole_engine_around(tmp_path: Path, first: int) -> None:

@@ -28,6 +28,8 @@ class RunChecks:
     """What was seen to fail before, and has to pass unchanged."""
     is_final: bool = False
     """Whether the work is done if they pass, so that a clean room has to confirm it."""
+    added_tests: tuple[tuple[str, str], ...] = ()
+    """Paths and texts of tests that are not in the tree. With them, the checks run in a clean checkout only."""
 
 
 @value

@@ -65,6 +65,8 @@ class WorkKind(StrEnum):
     """What a loop learns from an iteration."""
     JUDGMENT = "judgment"
     """A turn that looks at the judge files that a loop changed."""
+    JUDGE_TESTS = "judge-tests"
+    """The checks with the tests that this turn wrote."""
     COMMIT = "commit"
     """The commit of an iteration."""
     CHECKPOINT = "checkpoint"
@@ -84,6 +86,7 @@ _FIELDS = {
     WorkKind.ITERATION: ("number",),
     WorkKind.REFLECTION: ("number",),
     WorkKind.JUDGMENT: ("number",),
+    WorkKind.JUDGE_TESTS: ("number",),
     WorkKind.COMMIT: ("number",),
     WorkKind.CHECKPOINT: ("number",),
     WorkKind.CLAIM: ("number",),

@@ -59,6 +59,19 @@ class JudgedFile(BaseModel):
     why: str = Field(min_length=1, max_length=2000, description="the reason, with the line that shows it")
 
 
+class JudgeTest(BaseModel):
+    """A test that a judge wrote from the request and the documentation."""
+
+    model_config = ConfigDict(extra="ignore")
+    path: str = Field(
+        min_length=1, max_length=300, description="a new file, relative to the top of the project, that the checks find"
+    )
+    text: str = Field(min_length=1, max_length=20_000, description="the whole file")
+    why: str = Field(
+        min_length=1, max_length=1000, description="which sentence of the request or documentation it tests"
+    )
+
+
 class JudgeAnswer(BaseModel):
     """What a judge makes of the tests and settings that a run changed."""
 
@@ -79,6 +92,9 @@ class JudgeAnswer(BaseModel):
         },
     )
     files: list[JudgedFile] = Field(min_length=1, description="every file of the list in the prompt")
+    tests: list[JudgeTest] = Field(
+        default_factory=list, max_length=3, description="tests of your own, in new files; Ralph runs them"
+    )
 
 
 _LOOP_ANSWERS: Mapping[str, type[BaseModel]] = {

@@ -408,9 +408,12 @@ class Jobs:
     async def _run_checks(self, work: RunChecks) -> ChecksEnded:
         self._journal(ChecksStarted(work.key, tuple(check.title for check in work.checks)))
         with self.activity.working():
-            verdict = await self.ports.checker.check(
-                work.key, work.checks, work.worktree, work.seen_failing, is_final=work.is_final
-            )
+            if work.added_tests:
+                verdict = await self.ports.checker.check_with_tests(work.key, work.checks, dict(work.added_tests))
+            else:
+                verdict = await self.ports.checker.check(
+                    work.key, work.checks, work.worktree, work.seen_failing, is_final=work.is_final
+                )
             if not self.ledger.last_turn_number:
                 self.snapshot(CHECKED)
         return ChecksEnded(work.key, verdict)

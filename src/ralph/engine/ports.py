@@ -79,6 +79,9 @@ class CheckerPort(Protocol):
     ) -> Verdict:
         """Run all checks in a worktree, or in the run's own tree. Tests in `seen_failing` must pass unchanged."""
 
+    async def check_with_tests(self, key: str, checks: Sequence[Check], tests: Mapping[str, str]) -> Verdict:
+        """Run all checks in a clean checkout of the run's own tree, with further tests in it."""
+
 
 class SnapshotsPort(Protocol):
     """Records the tree."""

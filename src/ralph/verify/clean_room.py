@@ -195,7 +195,7 @@ class CleanRoom:
         try:
             room = await asyncio.to_thread(self._make_tree, tree, back, base, is_rehearsal)
             for path, text in texts.items():
-                (room.tree / path).write_text(text, encoding="utf-8")
+                _write_inside(room.tree, path, text)
             yield self._make_runner(room, is_rehearsal=is_rehearsal)
         finally:
             await asyncio.to_thread(self._remove_tree)
@@ -253,6 +253,18 @@ class CleanRoom:
 
     def _remove_tree(self) -> None:
         shutil.rmtree(self._home / "tree", ignore_errors=True)
+
+
+def _write_inside(tree: Path, path: str, text: str) -> None:
+    """Write a file of a checkout; raises RoomError if its path leads out of it."""
+    place = tree / path
+    # The tree may hold links that an agent made, so the directories that exist have to be resolved first.
+    if Path(path).is_absolute() or ".." in Path(path).parts or place.is_symlink():
+        raise RoomError(f"{path} is not a path inside the project")
+    if not place.parent.resolve().is_relative_to(tree.resolve()):
+        raise RoomError(f"{path} leads out of the project")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(text, encoding="utf-8")
 
 
 _INSTALLERS = {

@@ -36,7 +36,7 @@ from ralph.git.snapshots import Snapshots
 from ralph.store.rejected_trees import RejectedTrees
 from ralph.supervisor.sandbox import OFF, Sandbox
 from ralph.verify.changed_files import FileChange, is_collected, is_judge_file, is_test_path
-from ralph.verify.clean_room import CleanRoom, CleanRoomSettings
+from ralph.verify.clean_room import CleanRoom, CleanRoomSettings, RoomError
 from ralph.verify.counterproof import MAX_NAMED, REBUTTABLE, Counterproof, drop_fail_fast, is_about_tests
 from ralph.verify.guards import scan
 from ralph.verify.judge_parts import is_mixed, touches_judge_part
@@ -175,6 +175,22 @@ class Verifier:
             verdict = _cap_names(verdict, 0)
         self.last = verdict
         return verdict
+
+    async def run_with_tests(self, key: str, checks: Sequence[Check], tests: Mapping[str, str]) -> Verdict:
+        """Run the checks in a clean checkout of the tree as it is now, with further tests in it."""
+        snapshot = (self.snapshots.latest() or "") if self.snapshots else ""
+        try:
+            if self.snapshots is None or not snapshot:
+                raise RoomError("there is no snapshot")
+            known = set(self.snapshots.paths(snapshot))
+            if replaced := [path for path in tests if path in known]:
+                raise RoomError(f"{replaced[0]} is a file of the project")
+            verdict = await self._open_room(self.snapshots).run(key, checks, snapshot, texts=tests)
+        except RoomError as error:
+            reason = str(error)
+            results = [CheckResult(check.title, CheckStatus.COULD_NOT_RUN, 0.0, reason=reason) for check in checks]
+            return Verdict(tuple(results), snapshot=snapshot)
+        return _cap_names(replace(verdict, snapshot=snapshot), 0)
 
     def note_turn(self) -> None:
         """Put on record, before a turn starts, that no verdict covers what it changes."""

@@ -8,7 +8,7 @@ import asyncio
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -160,6 +160,10 @@ class Workspaces:
         # Worktrees that are made later are compared with it.
         self.verifier.baseline = self.verifier.baseline or opened.verifier.baseline
         return verdict
+
+    async def check_with_tests(self, key: str, checks: Sequence[Check], tests: Mapping[str, str]) -> Verdict:
+        """Run checks in a clean checkout of the run's own tree, with further tests in it."""
+        return await self.verifier.run_with_tests(key, checks, tests)
 
     async def open(self, name: str, request: TurnRequest | None = None) -> OpenWorktree:
         """The worktree of that name, made and set up if necessary; for a resolver, with the run's branch merged in."""

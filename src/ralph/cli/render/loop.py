@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from ralph.cli.render.journal import DOUBLE, RULE, Renderer, checked_lines, received_line, turn_ended_lines
 from ralph.core.entries import ChecksStarted, LimitExtended, Record, RunStarted
 from ralph.core.events import ChecksEnded, Event, RunEnded, TurnEnded, TurnStarted, WorkCommitted
-from ralph.core.ids import BASELINE, WorkKey
+from ralph.core.ids import BASELINE, WorkKey, WorkKind
 from ralph.core.limits import Limits, Spent, describe_cost, list_options_to_continue, suggest_option_to_continue
 from ralph.core.outcomes import Outcome
 from ralph.core.text import count
@@ -65,8 +65,8 @@ class LoopRenderer(Renderer):
                 return [*turn_ended_lines(entry), *(self._render_lesson() if before.phase is Phase.REFLECT else ())]
             case ChecksStarted(key=key) if WorkKey.parse(key) == BASELINE:
                 return ["baseline: running the checks before the first turn"]
-            case ChecksStarted(checks=checks):
-                return ["", f"Verifying: {' AND '.join(checks)}"]
+            case ChecksStarted():
+                return ["", self._name_checks(entry)]
             case ChecksEnded():
                 return self._render_checks(entry, baseline=before.phase is Phase.BASELINE)
             case WorkCommitted(commit=commit, notice=notice):
@@ -78,6 +78,12 @@ class LoopRenderer(Renderer):
                 return lines
             case _:
                 return super().entry_lines(record)
+
+    def _name_checks(self, entry: ChecksStarted) -> str:
+        work = WorkKey.parse(entry.key)
+        if work and work.kind is WorkKind.JUDGE_TESTS:
+            return f"Verifying with the judge's own tests: {', '.join(dict(self.state.judge_tests))}"
+        return f"Verifying: {' AND '.join(entry.checks)}"
 
     def _extend(self, limits: Limits) -> None:
         settings = replace(self.loop.settings, max_iterations=limits.iterations, timeout=limits.active_seconds)

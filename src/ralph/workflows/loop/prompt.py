@@ -54,6 +54,7 @@ JUDGE_PARTS = {
     "request": _TASK,
     "files-to-judge": PartSpec("The judge files that the run changed.", budget=1500),
     "how-to-judge": PartSpec("What to accept and what to reject."),
+    "your-own-tests": PartSpec("Which tests the judge adds."),
     "your-answer": PartSpec("What to hand over.", Place.ANSWER),
 }
 REFLECTOR_PARTS = {
@@ -143,16 +144,20 @@ def build_reflector_prompt(templates: Templates, settings: LoopParameters, state
     return build_prompt(fill_parts("loop-reflector", templates["loop-reflector"], values, REFLECTOR_PARTS))
 
 
-def build_judge_prompt(templates: Templates, settings: LoopParameters, state: LoopState) -> Prompt:
+def build_judge_prompt(
+    templates: Templates, settings: LoopParameters, checks: Sequence[Check], state: LoopState
+) -> Prompt:
     """The prompt of a judge. It does not say what the checks found: the judge must come to its own conclusion."""
     files = state.evidence.to_judge if state.evidence else ()
     show = (
-        f"`ralph diff {settings.run_id}` shows all changes of the run. Files that are not in the list are the product."
+        f"`ralph diff {settings.run_id}` shows all changes of the run. Files that are not in the list are the product. "
+        "Of a source file or a manifest in the list, judge only the tests and settings in it."
     )
     values = {
         "task": state.task,
         "files": "\n".join(f"- `{path}`" for path in files),
         "diff": name_program(show),
+        "checks": "\n".join(f"  - `{check.command or check.title}`" for check in checks),
         "inbox": INBOX,
         "outbox": OUTBOX,
     }

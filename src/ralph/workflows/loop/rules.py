@@ -85,6 +85,8 @@ GIVE_UP_UNVERIFIED = 3
 """Iterations in a row whose checks could not be run, before the run ends as unverifiable."""
 MAX_FAILED_TESTS = 500
 """How many failing tests are remembered by name."""
+JUDGE_OUTPUT_CHARS = 2000
+"""How much the agent sees of what the tests of a judge print."""
 MAX_CHANGED = 200
 """How many changed files are remembered."""
 
@@ -148,6 +150,9 @@ class Loop:
                 return Do((request,))
             case Phase.JUDGE:
                 return Do((self._request_judgment(state),))
+            case Phase.TRY_TESTS:
+                key = str(WorkKey(WorkKind.JUDGE_TESTS, number=state.iteration))
+                return Do((RunChecks(key, self.checks, added_tests=state.judge_tests),))
             case Phase.DONE:
                 return Stop(state.outcome or Outcome.FAILED, state.reason, evidence=state.evidence)
             case _:
@@ -192,6 +197,8 @@ class Loop:
                 return self._accept_turn(state, event)
             case ChecksEnded(verdict=verdict) if state.phase is Phase.BASELINE:
                 return self._accept_baseline(state, verdict)
+            case ChecksEnded(verdict=verdict) if state.phase is Phase.TRY_TESTS:
+                return _accept_judge_tests(state, verdict)
             case ChecksEnded(verdict=verdict):
                 return self._accept_verdict(state, verdict)
             case WorkCommitted():
@@ -224,7 +231,7 @@ class Loop:
         return TurnRequest(
             key=str(WorkKey(WorkKind.JUDGMENT, number=state.iteration)),
             role="judge",
-            prompt=build_judge_prompt(self.prompts, self.settings, state),
+            prompt=build_judge_prompt(self.prompts, self.settings, self.checks, state),
             answer_schema="loop.judge",
             answer_required=True,
             retries=0,
@@ -354,6 +361,8 @@ class Loop:
         if verdict.awaits_judge and self.settings.has_judge and state.judged_snapshot != verdict.snapshot:
             return replace(state, phase=Phase.JUDGE, judged_snapshot=verdict.snapshot)
         reason = verdict.evidence.reason if verdict.evidence else ""
+        if state.judged_snapshot == verdict.snapshot and len(state.iterations) > 1:
+            reason = f"{reason} A judge did not accept it: {'; '.join(state.iterations[-2].gaming)}"
         return _finish(state, Outcome.UNPROVEN, f"all checks pass, and this is not proven: {reason}")
 
     def _is_change_kept(self, state: LoopState, verdict: Verdict) -> bool:
@@ -539,24 +548,54 @@ def _accept_judgment(state: LoopState, event: TurnEnded) -> LoopState:
         )
     rejected = [opinions[path] for path in evidence.to_judge if not opinions[path]["accept"]]
     if not rejected:
-        count_of_files = count(
-            len(evidence.to_judge), "changed test or settings file", "changed tests and settings files"
-        )
-        reason = f"The checks also pass in a clean checkout. An independent turn read and accepted {count_of_files}."
-        judged = replace(evidence, grade=Grade.JUDGED, reason=reason, to_judge=())
-        return _finish(replace(state, evidence=judged, judged_snapshot=""), Outcome.SUCCESS, "all checks pass")
-    rejection = [f"- {one['path']}: {one['why']}" for one in rejected]
+        tests = tuple((one["path"].removeprefix("./"), one["text"]) for one in answer.get("tests", ()))
+        if tests:
+            return replace(state, phase=Phase.TRY_TESTS, judge_tests=tests)
+        return _finish_as_judged(state, "")
+    rejection = [f"{one['path']}: {one['why']}" for one in rejected]
     findings = [
         "An independent reviewer read the changed tests and settings, and rejects these changes:",
-        *rejection,
+        *(f"- {line}" for line in rejection),
         "Undo each of them by editing, and do the work instead. If one is right, keep it and say why in `summary`.",
     ]
-    last = replace(state.iterations[-1], gaming=tuple(line[2:] for line in rejection))
-    lesson = Lesson(
-        what_failed=f"a reviewer rejected changed tests or settings: {'; '.join(line[2:] for line in rejection)}",
-        why=last.why,
-        try_next=last.try_next,
-    )
+    return _send_back(state, "a reviewer rejected changed tests or settings", rejection, findings)
+
+
+def _accept_judge_tests(state: LoopState, verdict: Verdict) -> LoopState:
+    """What the tests of the judge show. Only checks that pass with them make the work done."""
+    tests = dict(state.judge_tests)
+    state = replace(state, judge_tests=())
+    named = f"its own {count(len(tests), 'test file')} ({', '.join(tests)})"
+    if verdict.unrunnable:
+        reason = f"the judge accepted the changes, and {named} could not be run: {verdict.unrunnable.reason}"
+        return _finish(state, Outcome.UNPROVEN, reason)
+    if not verdict.failed:
+        return _finish_as_judged(state, f" The checks also pass with {named}, which is not part of the work.")
+    failed = verdict.failed[0]
+    shown = [f"`{path}`:\n```\n{text.rstrip()}\n```" for path, text in tests.items()]
+    findings = [
+        "An independent reviewer wrote tests from the request and the documentation. The work fails them:",
+        f"- `{failed.command or failed.title}`: {failed.reason}",
+        excerpt_output(failed.output, JUDGE_OUTPUT_CHARS)[0],
+        "These are the tests. They are not in the project:",
+        *shown,
+        "Make the work right, so that it passes them. If a test contradicts the request, keep the work and say why in `summary`.",
+    ]
+    return _send_back(state, "the work fails tests of a reviewer", [failed.reason], findings)
+
+
+def _finish_as_judged(state: LoopState, and_tests: str) -> LoopState:
+    evidence = state.evidence or Evidence(Grade.UNPROVEN, "")
+    read = count(len(evidence.to_judge), "changed test or settings file", "changed tests and settings files")
+    reason = f"The checks also pass in a clean checkout. An independent turn read and accepted {read}.{and_tests}"
+    judged = replace(evidence, grade=Grade.JUDGED, reason=reason, to_judge=())
+    return _finish(replace(state, evidence=judged, judged_snapshot=""), Outcome.SUCCESS, "all checks pass")
+
+
+def _send_back(state: LoopState, what: str, reasons: Sequence[str], findings: Sequence[str]) -> LoopState:
+    """Another iteration, with what the judge found."""
+    last = replace(state.iterations[-1], gaming=tuple(reasons))
+    lesson = Lesson(what_failed=f"{what}: {'; '.join(reasons)}", why=last.why, try_next=last.try_next)
     return replace(
         state,
         phase=Phase.ACT,

@@ -105,6 +105,8 @@ class Phase(StrEnum):
     """Commit the iteration, if the user asked for commits."""
     JUDGE = "judge"
     """Let a turn with a fresh context look at the judge files that the run changed."""
+    TRY_TESTS = "try-tests"
+    """Run the tests that this turn wrote."""
     REFLECT = "reflect"
     """Run a reflector on the iteration, if the user asked for one."""
     DONE = "done"
@@ -224,6 +226,8 @@ class LoopState:
     """What supports the last verdict; None if its checks fail."""
     judged_snapshot: str = ""
     """The tree that a judge looked at last, and did not accept."""
+    judge_tests: tuple[tuple[str, str], ...] = ()
+    """The paths and texts of tests that the judge wrote, while they are tried."""
     best: Best | None = None
     progress: LoopProgress = field(default_factory=LoopProgress)
     pivot: bool = False
