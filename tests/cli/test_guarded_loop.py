@@ -185,6 +185,37 @@ def test_work_that_fails_the_tests_of_the_judge_goes_back(wrong_test: Project) -
     assert "3 != -3" in prompt
 
 
+FITS_THE_TEST = """
+turns:
+  - when: {role: judge}
+    steps:
+      - answer: {files: [], tests: [{path: test_negative.py, why: the request names all numbers, text: "TEXT"}]}
+  - when: {turn: 1}
+    steps: [{write: {path: app.py, content: "def add(a, b):\\n    return abs(a) + abs(b)\\n"}}]
+  - steps: [{write: {path: app.py, content: "def add(a, b):\\n    return a + b\\n"}}]
+""".replace("TEXT", NEGATIVE)
+
+
+def test_judge_finds_work_that_only_fits_the_tests(calculator: Project) -> None:
+    done = calculator.play(FITS_THE_TEST, "--require", "judged", until=CHECK)
+    assert done.code == 0, done.said
+    assert [entry["role"] for entry in calculator.journal("turn.started")] == ["implementer", "judge"] * 2
+    assert "- none: tests and settings are as they were before the work" in (
+        calculator.turn(2).joinpath("prompt.md").read_text()
+    )
+    assert "3 != -3" in calculator.turn(3).joinpath("prompt.md").read_text()
+    assert "Evidence: proven." in done.out
+    assert "An independent turn accepted the work. The checks also pass with its own 1 test file" in done.out
+
+
+def test_work_that_keeps_failing_the_tests_of_the_judge_is_unproven(calculator: Project) -> None:
+    kept = FITS_THE_TEST.replace("return a + b", "return abs(a) + abs(b)")
+    done = calculator.play(kept, "--require", "judged", until=CHECK)
+    assert done.code == 7, done.said
+    assert len(calculator.journal("turn.started")) == 3
+    assert "A judge did not accept it: " in " ".join(done.out.split())
+
+
 @pytest.mark.parametrize("path", ["../test_outside.py", "/tmp/test_outside.py", "test_app.py", "link/test_outside.py"])
 def test_tests_of_the_judge_stay_inside_and_replace_nothing(wrong_test: Project, path: str) -> None:
     (wrong_test.root / "link").symlink_to(wrong_test.home)

@@ -117,7 +117,7 @@ def build_record(
         allowed=parse_allowed_rules(options.allow),
         may_change=parse_globs("--may-change", options.may_change, project.directory),
         clean_room=load_user_settings().clean_room and not options.no_clean_room,
-        require=options.require or load_user_settings().require,
+        require=options.require or ("judged" if options.judge else load_user_settings().require),
         push=config.push,
         instructions=config.instructions,
         most_steps=config.max_steps,

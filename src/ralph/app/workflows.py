@@ -88,6 +88,7 @@ def build_loop_workflow(record: RunRecord, root: Path, limits: Limits | None = N
         reflector=options.reflector,
         commit=options.commit,
         has_judge=record.require != "proven",
+        judges_all=record.require == "judged",
     )
 
     def ask_memory(query: str, failing: Sequence[str]) -> tuple[str, ...]:

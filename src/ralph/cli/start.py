@@ -109,10 +109,11 @@ _SETTINGS = (
     click.option(
         "--require",
         type=click.Choice(["auto", "proven", "judged"]),
-        help="The grade that a success needs. With `proven`, no judge may accept changed tests. Default: auto.",
+        help="What a success needs. `proven`: a proof, and no judge may accept changed tests. `judged`: a judge also looks at "
+        "work that is proven, and tests it. `auto`: a judge only if tests or settings had to change. Default: auto.",
     ),
     click.option(
-        "--judge", metavar="AGENT", help="The agent that judges changed tests and settings. Default: the second agent."
+        "--judge", metavar="AGENT", help="The agent that judges. Implies --require judged. Default: the second agent."
     ),
     click.option(
         "--no-clean-room",

@@ -91,7 +91,7 @@ class JudgeAnswer(BaseModel):
             ]
         },
     )
-    files: list[JudgedFile] = Field(min_length=1, description="every file of the list in the prompt")
+    files: list[JudgedFile] = Field(default_factory=list, description="every file of the list in the prompt")
     tests: list[JudgeTest] = Field(
         default_factory=list, max_length=3, description="tests of your own, in new files; Ralph runs them"
     )

@@ -336,7 +336,8 @@ class UserSettings(SettingsSection):
     clean_room: bool = Field(default=True, description="confirm every success in a clean checkout")
     require: Literal["auto", "proven", "judged"] = Field(
         default="auto",
-        description="grade that a success needs; with `proven`, no judge may accept changed tests",
+        description="what a success needs; with `proven`, no judge may accept changed tests; with `judged`, a judge also looks at"
+        " work that is proven",
     )
 
     @field_validator("sandbox", mode="before", json_schema_input_type=SandboxSettings | str)

@@ -155,7 +155,8 @@ def build_judge_prompt(
     )
     values = {
         "task": state.task,
-        "files": "\n".join(f"- `{path}`" for path in files),
+        "files": "\n".join(f"- `{path}`" for path in files)
+        or "- none: tests and settings are as they were before the work",
         "diff": name_program(show),
         "checks": "\n".join(f"  - `{check.command or check.title}`" for check in checks),
         "inbox": INBOX,

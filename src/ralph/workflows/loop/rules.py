@@ -336,6 +336,8 @@ class Loop:
         """The end of the run, with its outcome, or another iteration."""
         if state.rescope:
             return _finish(state, Outcome.AWAITING_GUIDANCE, f"{state.rescope}; say what the task is now")
+        if verdict.passed and self._is_judged_too(verdict):
+            return self._await_judge(state, verdict)
         if verdict.passed:
             return _finish(state, Outcome.SUCCESS, "all checks pass")
         if verdict.is_unproven and not verdict.gamed:
@@ -356,9 +358,14 @@ class Loop:
             return state
         return self._decide_if_stuck(state, verdict)
 
+    def _is_judged_too(self, verdict: Verdict) -> bool:
+        """Whether the user wants a judge to look at this work although it is proven."""
+        return self.settings.judges_all and verdict.evidence is not None and verdict.evidence.grade is Grade.PROVEN
+
     def _await_judge(self, state: LoopState, verdict: Verdict) -> LoopState:
-        """Let a judge look at changed judge files, unless one has already rejected the same tree. Else the user decides."""
-        if verdict.awaits_judge and self.settings.has_judge and state.judged_snapshot != verdict.snapshot:
+        """Let a judge look at the work, unless one has already rejected the same tree. Else the user decides."""
+        is_wanted = verdict.awaits_judge or self._is_judged_too(verdict)
+        if is_wanted and self.settings.has_judge and state.judged_snapshot != verdict.snapshot:
             return replace(state, phase=Phase.JUDGE, judged_snapshot=verdict.snapshot)
         reason = verdict.evidence.reason if verdict.evidence else ""
         if state.judged_snapshot == verdict.snapshot and len(state.iterations) > 1:
@@ -586,9 +593,12 @@ def _accept_judge_tests(state: LoopState, verdict: Verdict) -> LoopState:
 
 def _finish_as_judged(state: LoopState, and_tests: str) -> LoopState:
     evidence = state.evidence or Evidence(Grade.UNPROVEN, "")
-    read = count(len(evidence.to_judge), "changed test or settings file", "changed tests and settings files")
-    reason = f"The checks also pass in a clean checkout. An independent turn read and accepted {read}.{and_tests}"
-    judged = replace(evidence, grade=Grade.JUDGED, reason=reason, to_judge=())
+    if evidence.to_judge:
+        read = count(len(evidence.to_judge), "changed test or settings file", "changed tests and settings files")
+        reason = f"The checks also pass in a clean checkout. An independent turn read and accepted {read}."
+        judged = replace(evidence, grade=Grade.JUDGED, reason=reason + and_tests, to_judge=())
+    else:
+        judged = replace(evidence, reason=f"{evidence.reason} An independent turn accepted the work.{and_tests}")
     return _finish(replace(state, evidence=judged, judged_snapshot=""), Outcome.SUCCESS, "all checks pass")
 
 

@@ -265,6 +265,8 @@ class LoopParameters:
     """Whether every iteration is committed."""
     has_judge: bool = True
     """Whether a turn may judge changes to judge files. Otherwise the run must be proven without them."""
+    judges_all: bool = False
+    """Whether a judge also looks at work that is proven: its own tests can find what the project's tests do not."""
 
 
 def render_state(state: LoopState, settings: LoopParameters) -> str:
