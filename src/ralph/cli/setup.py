@@ -1,17 +1,15 @@
-"""Set up a project and a shell: `ralph init`, `ralph doctor` and `ralph completion`."""
+"""`ralph init` and `ralph doctor`: set up a project, and check whether it is fit to be left alone."""
 
 import json
 from dataclasses import asdict
 from pathlib import Path
 
 import click
-from click.shell_completion import get_completion_class
 
 from ralph import __version__
 from ralph.app.doctor import examine
 from ralph.app.hats import list_phrases, write_settings
 from ralph.cli.console import json_option, open_project, print_json, print_result
-from ralph.core.errors import UsageError
 from ralph.core.outcomes import Outcome
 from ralph.documents.hats.preset import schema
 from ralph.store.presets import find_preset, list_presets
@@ -22,11 +20,6 @@ event_loop:
   # Ralph runs these checks itself before it accepts that the work is done.
   checks: ["tests pass"]
 """
-_WHERE = {
-    "bash": "~/.bashrc",
-    "zsh": "~/.zshrc",
-    "fish": "~/.config/fish/completions/ralph.fish",
-}
 
 
 @click.command("init")
@@ -73,24 +66,3 @@ def doctor(as_json: bool) -> int:
         as_json, lines, command="doctor", version=__version__, findings=[asdict(finding) for finding in findings]
     )
     return 0 if all(finding.ok for finding in findings) else Outcome.USAGE.exit_code
-
-
-@click.command("completion")
-@click.argument("shell", type=click.Choice(list(_WHERE)))
-def completion(shell: str) -> int:
-    """Print the script with which your shell completes commands, options, run ids and task ids.
-
-    \b
-    bash, in ~/.bashrc:  eval "$(ralph completion bash)"
-    zsh, in ~/.zshrc:    eval "$(ralph completion zsh)"
-    fish:                ralph completion fish > ~/.config/fish/completions/ralph.fish
-    """
-    from ralph.cli.main import cli
-
-    found = get_completion_class(shell)
-    if found is None:
-        raise UsageError(f"Ralph has no completion for {shell}", todo=f"choose one of {', '.join(_WHERE)}")
-    # Only `source` would also start the shell to ask for its version.
-    script = found(cli, {}, "ralph", "_RALPH_COMPLETE")
-    click.echo(script.source_template % script.source_vars())
-    return 0
