@@ -516,10 +516,17 @@ def find_stale(keys: set[tuple[str, str, str, str]]) -> list[tuple[str, str, str
     return sorted(keys - possible)
 
 
-def try_all(mutants: list[Mutant], record: Records, jobs: int) -> Iterator[Tried]:
-    """What came of each mutant, as it becomes known."""
+def try_all(mutants: list[Mutant], record: Records, jobs: int, seconds: float) -> Iterator[Tried]:
+    """What came of each mutant, as it becomes known. After these seconds, no further mutant is tried."""
+    deadline = time.monotonic() + seconds
+
+    def try_in_time(mutant: Mutant) -> Tried | None:
+        return try_mutant(mutant, record) if time.monotonic() < deadline else None
+
     with ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(lambda mutant: try_mutant(mutant, record), mutants)
+        for tried in pool.map(try_in_time, mutants):
+            if tried:
+                yield tried
 
 
 def report(tried: list[Tried]) -> float:
@@ -552,6 +559,12 @@ def main() -> int:
         "--tests", nargs="+", help="tests to record. Default: those of the packages with a chosen change"
     )
     parser.add_argument(
+        "--one-package", action="store_true", help="change only one of the packages; the seed says which"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=float("inf"), help="try no further change after this time. Default: no limit"
+    )
+    parser.add_argument(
         "--keep-record", action="store_true", help="use the last record although the code has changed: may miss more"
     )
     options = parser.parse_args()
@@ -559,12 +572,14 @@ def main() -> int:
     equivalent = load_equivalent()
     for file, function, before, after in find_stale(set(equivalent)):
         print(f"not possible any more: {file} {function}: {before} -> {after}")
-    chosen = choose(options.packages, options.count, options.seed)
+    packages = [random.Random(options.seed).choice(options.packages)] if options.one_package else options.packages
+    chosen = choose(packages, options.count, options.seed)
     directories = options.tests or choose_tests(chosen)
     record = Records([record_tests(tests, jobs=options.jobs, keeps=options.keep_record) for tests in directories])
-    print(f"Sample of {options.count} with --seed {options.seed}", flush=True)
+    print(f"Sample of {options.count} in {', '.join(packages)} with --seed {options.seed}", flush=True)
     tried = [Tried(mutant, Result.EQUIVALENT) for mutant in chosen if mutant.key in equivalent]
-    for one in try_all([mutant for mutant in chosen if mutant.key not in equivalent], record, options.jobs):
+    relevant = [mutant for mutant in chosen if mutant.key not in equivalent]
+    for one in try_all(relevant, record, options.jobs, options.minutes * 60):
         tried.append(one)
         print(f"{len(tried)}/{len(chosen)} {one.result}: {one.mutant.file}:{one.mutant.line} {one.by}", flush=True)
     return 0 if report(tried) >= options.at_least else 1
