@@ -129,6 +129,7 @@ def test_revert_without_a_terminal_changes_nothing(project: Project) -> None:  #
     assert files(project) == changed
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize("answer", ["y", "n"])
 def test_the_user_is_asked(project: Project, answer: str) -> None:  # noqa: F811
     start = files(project)
@@ -172,6 +173,7 @@ def test_commits_of_the_agent_stay_and_are_named(project: Project) -> None:  # n
     assert files(project) == start | {"late.txt": files(project)["late.txt"]}
 
 
+@pytest.mark.slow
 def test_a_commit_in_the_same_second_as_a_turn_is_not_called_the_agents(project: Project) -> None:  # noqa: F811
     project.work(WORK, "--max-iterations", "1")
     started = project.journal("turn.ended")[0]["result"]["started_at"]

@@ -88,6 +88,7 @@ class TestForgedSuccess:
         assert "all checks pass" in claimed.read_text()
         assert "claimed" not in forged.ralph("status").out
 
+    @pytest.mark.slow
     def test_adopting_a_run_of_ours_changes_nothing(self, project: Project) -> None:
         project.play(NEVER_DONE, "--max-iterations", "1")
         assert project.ralph("resume", project.run.name, "--adopt").code == 3
@@ -109,6 +110,7 @@ class TestACutJournal:
             path.unlink()
         return project
 
+    @pytest.mark.more_are_slow(1)
     def test_status_and_doctor_say_it(self, cut: Project) -> None:
         said = cut.ralph("status")
         assert "NOT VERIFIED: lines are missing at the end of its journal" in said.out
@@ -124,6 +126,7 @@ class TestACutJournal:
         assert "NOT VERIFIED" not in cut.ralph("status").out
         assert cut.ralph("resume", cut.run.name).code == 3
 
+    @pytest.mark.slow
     def test_the_report_of_such_a_run_is_only_claimed(self, project: Project) -> None:
         project.play(NEVER_DONE, "--max-iterations", "1")
         assert project.ralph("resume").code == 3
@@ -131,6 +134,7 @@ class TestACutJournal:
         path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
         assert "CLAIMED, not verified: lines are missing" in project.ralph("report").out
 
+    @pytest.mark.slow
     def test_a_run_that_was_removed_and_begun_anew_is_a_new_one(self, project: Project) -> None:
         project.play(NEVER_DONE, "--max-iterations", "1")
         shutil.rmtree(project.run)
@@ -226,6 +230,7 @@ class TestRunsOfOthers:
         assert project.ralph("cost").code == 0
         assert "without signatures" in project.ralph("status").out
 
+    @pytest.mark.slow
     def test_a_line_of_another_run_of_the_same_user_does_not_count(self, project: Project) -> None:
         project.play(SUCCEEDS)
         done = project.run

@@ -373,6 +373,7 @@ class TestDamagedFiles:
     KINDS = (*FIRST, *(pytest.param(kind, marks=pytest.mark.slow) for kind in (*JUNK, "large") if kind != "types"))
     LOOKING = (("status",), ("status", "--json"), ("logs",), ("doctor",), ("diff",), ("clean", "--dry-run"))
 
+    @pytest.mark.more_are_slow(3)
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("name", ["run.json", "journal.jsonl"])
     def test_the_files_of_a_run(self, copy: Project, tmp_path: Path, name: str, kind: str) -> None:
@@ -390,6 +391,7 @@ class TestDamagedFiles:
         assert copy.ralph("clean", run.name).code == 0
         assert copy.runs == []
 
+    @pytest.mark.more_are_slow(5)
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("name", ["commit.json", "state.json", "current-loop.json", "lock", "tree.lock"])
     def test_files_that_are_read_to_continue(self, copy: Project, tmp_path: Path, name: str, kind: str) -> None:
@@ -583,6 +585,7 @@ class TestFullDisk:
         assert again.code == 0, again.said
         assert project.living() == []
 
+    @pytest.mark.slow
     def test_a_disk_with_hardly_any_room_breaks_nothing(self, small_disk: Project) -> None:
         """Page by page: at each the run pauses, or goes on, and never says that it is a defect of Ralph."""
         project = small_disk

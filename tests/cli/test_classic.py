@@ -34,6 +34,7 @@ def shown(project: Project, *words: str) -> dict[str, Any]:  # noqa: F811
     return project.ralph("session", "show", *words, "--json").json
 
 
+@pytest.mark.slow
 def test_a_classic_session_with_a_rework_an_inheritance_and_a_gap(project: Project) -> None:  # noqa: F811
     done = begin(project, "--check", "`test -s c.txt` passes", once=["reject-task-1", "lazy-task-2", "gap"])
     assert done.code == 0, done.said

@@ -68,6 +68,7 @@ def test_a_model_is_passed_on(project: Project, agent: str) -> None:  # noqa: F8
     assert [one["model"] for one in calls(project)] == ["high"]
 
 
+@pytest.mark.more_are_slow(1)
 @each_agent
 def test_an_agent_that_is_not_signed_in_ends_the_run_with_advice(project: Project, agent: str) -> None:  # noqa: F811
     prepare(project, agent, DOCUMENTED_FAILURE="signed-out")

@@ -167,6 +167,7 @@ class TestKilledEngine:
             looker.kill()
             looker.communicate()
 
+    @pytest.mark.slow
     def test_an_engine_killed_before_its_first_snapshot_still_knows_how_the_tree_was(self, project: Project) -> None:
         shim = project.home / "bin"
         shim.mkdir()
@@ -226,6 +227,7 @@ class TestReboot:
         resumed.communicate(timeout=120)
         assert resumed.returncode == 0
 
+    @pytest.mark.slow
     def test_a_new_run_takes_the_tree_over_with_a_notice(self, project: Project) -> None:
         kill(begin(project))
         name = project.run.name
@@ -367,6 +369,7 @@ class TestAbort:
         assert project.ralph("abort").code == 2
         assert project.ralph("abort", project.run.name).code == 2
 
+    @pytest.mark.slow
     def test_clean_ends_processes_of_a_run_without_engine(self, project: Project) -> None:
         kill(begin(project))
         name = project.run.name
@@ -713,6 +716,7 @@ class TestResume:
         assert json.loads(path.read_text())["mine"] == {"a": 1}
         assert [entry["path"] for entry in project.journal("document.edited")] == [str(path.relative_to(project.root))]
 
+    @pytest.mark.slow
     def test_a_note_in_a_report_is_noticed_at_most_once(self, project: Project) -> None:
         project.work("true", "--max-iterations", "1")
         [report] = (project.root / ".aiwg" / "ralph").glob("completion-*.md")

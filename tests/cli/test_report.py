@@ -38,6 +38,7 @@ def test_a_report_that_was_edited_later_is_marked(project: Project) -> None:  # 
     assert "CHANGED after the run" in shown and "ended as limit-iterations" in shown
 
 
+@pytest.mark.slow
 def test_each_run_has_its_own(project: Project) -> None:  # noqa: F811
     project.play(NEVER_DONE, "--max-iterations", "1")
     (first,) = (run.name for run in project.runs)

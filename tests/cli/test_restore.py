@@ -106,6 +106,7 @@ def test_the_best_iteration_is_named_by_the_state(project: Project) -> None:
         path.write_text(whole)
 
 
+@pytest.mark.more_are_slow(1)
 def test_unknown_iteration_error_lists_known_ones(project: Project) -> None:
     for which in ("0", "4", "99999999999999999999", "-1", "²", "worst", "", "HEAD"):
         done = project.ralph("restore", "--", which)

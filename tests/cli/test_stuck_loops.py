@@ -90,6 +90,7 @@ def test_a_resumed_loop_knows_the_numbers_it_has_seen(project: Project) -> None:
     assert (done.code, len(project.journal("turn.ended"))) == (0, 8)
 
 
+@pytest.mark.slow
 def test_the_best_iteration_is_the_last_one_that_moved_the_number(project: Project) -> None:  # noqa: F811
     (project.root / "n").write_text("9\n")
     (project.root / "check.sh").write_text('echo "$(cat n) words left"; false')

@@ -154,6 +154,7 @@ def test_users_repository_stays_sound(project: Project, library: Path) -> None: 
     assert project.ralph("abort", "--revert", "--yes").code == 0
 
 
+@pytest.mark.slow
 def test_run_in_a_worktree_leaves_the_users_submodules_alone(tmp_path: Path) -> None:
     for place in make_project(tmp_path):
         other = make_library(place, tmp_path / "other")

@@ -31,6 +31,7 @@ def stop_and_resume(project: Project, **edits: str | None) -> None:  # noqa: F81
     assert resumed.code == 3, resumed.said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_git", [True, False], ids=["git", "no-git"])
 def test_undo_of_several_turns_leaves_the_users_files_alone(tmp_path: Path, with_git: bool) -> None:
     for project in make_project(tmp_path, with_git=with_git):  # noqa: F402
@@ -80,6 +81,7 @@ def test_a_file_of_both_that_the_run_did_not_change_again_is_not_called_written(
     assert "1 file deleted" in done.out and "written" not in done.out
 
 
+@pytest.mark.slow
 def test_diff_shows_the_runs_lines_of_a_file_of_both(project: Project) -> None:  # noqa: F811
     lines = [f"line {number}" for number in range(20)]
     (project.root / "app.txt").write_text("\n".join(lines) + "\n")
@@ -151,6 +153,7 @@ def test_a_test_that_the_agent_deletes_counts_even_if_the_user_edited_the_file(p
     assert "test_app.py" in done.said
 
 
+@pytest.mark.slow
 def test_undo_refuses_a_file_of_both(project: Project) -> None:  # noqa: F811
     stop_and_resume(project, app_txt="one\nmine\n")
     assert project.ralph("undo").code == 0

@@ -21,7 +21,7 @@ from virtual_clock import EPOCH, Endless, VirtualClock, VirtualLoop
 from ralph.core.checks import Check, CheckResult, CheckStatus, FailingTests, Verdict
 from ralph.core.entries import Record, RunStarted
 from ralph.core.events import DocumentEdited, RunEnded, Stop
-from ralph.core.limits import Limits, Spent, Usage
+from ralph.core.limits import Limits, Quota, Spent, Usage
 from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import AgentEvent, Change, EventKind, FileStat, Turn, TurnEnd, TurnResult
 from ralph.engine.follow_up import AgentChain
@@ -179,6 +179,8 @@ class Play:
     hears: bool = False
     """Whether it takes in words while it works, a while after they were left."""
     documents: Mapping[str, str] = field(default_factory=dict)
+    quota: Quota | None = None
+    """What it tells of the subscription with each portion."""
 
     def portion(self) -> Usage:
         return Usage(self.tokens // self.tells, 0, None if self.cost is None else self.cost / self.tells)
@@ -232,7 +234,7 @@ class SimTurns:
         heard, listened = 0, 0
         while True:
             for _ in range(process.told - heard):
-                watch(AgentEvent(EventKind.USAGE, usage=process.play.portion()))
+                watch(AgentEvent(EventKind.USAGE, usage=process.play.portion(), quota=process.play.quota))
             heard = process.told
             for name in process.heard[listened:]:
                 watch(AgentEvent(EventKind.RECEIVED, name, means="hook"))
@@ -526,6 +528,7 @@ class Simulation:
             agent_session=play.session,
             received=tuple(process.heard),
             documents=play.documents if by_itself else {},
+            quota=play.quota if process.told else None,
         )
         process.notify()
 

@@ -27,7 +27,7 @@ from ralph.core.events import (
     TurnEnded,
     TurnStarted,
 )
-from ralph.core.limits import Limits
+from ralph.core.limits import Limits, Quota
 from ralph.core.outcomes import Outcome
 from ralph.core.prompt import Prompt
 from ralph.core.signals import Signal, SignalType
@@ -880,6 +880,14 @@ class TestTurnsSideBySide:
         assert [process.result.end for process in sim.processes.values() if process.result] == [TurnEnd.CUT] * 2
         assert sim.clock.now() - EPOCH == pytest.approx(50.0, abs=1.0)
         assert sim.spent.cost == 1.0
+
+    def test_only_a_turn_whose_agent_is_over_its_share_of_a_quota_is_cut(self, tmp_path: Path) -> None:
+        plays = [Play(seconds=100.0, quota=Quota(0.8)), Play(seconds=100.0, quota=Quota(0.7))]
+        sim = Simulation(tmp_path, plays, workflow=TwoAtOnce(), limits=Limits(quota=0.75))
+        sim.run()
+        ends = [process.result.end for process in sim.processes.values() if process.result]
+        assert ends == [TurnEnd.CUT, TurnEnd.FINISHED]
+        assert sim.processes[1].told == 1, "the first report is enough"
 
     def test_a_turn_waits_where_the_money_reserved_for_others_leaves_no_room(self, tmp_path: Path) -> None:
         sim = Simulation(

@@ -462,6 +462,7 @@ def modes(root: Path) -> dict[str, object]:
     return {name: (data, (root / name).lstat().st_mode & 0o111 != 0) for name, data in tree(root).items()}
 
 
+@pytest.mark.more_are_slow(5)
 @pytest.mark.parametrize("seed", range(12))
 def test_a_revert_is_exact_whatever_was_there_and_whatever_was_done(repo: Path, seed: int) -> None:
     """The user's dirty, staged and untracked files come back as they were, and their index is never touched."""
@@ -488,6 +489,7 @@ def test_a_revert_is_exact_whatever_was_there_and_whatever_was_done(repo: Path, 
     assert modes(repo) == last
 
 
+@pytest.mark.more_are_slow(3)
 @pytest.mark.parametrize("seed", range(8))
 def test_commits_of_random_work_are_complete_and_can_be_removed(repo: Path, seed: int) -> None:
     rng = random.Random(1000 + seed)

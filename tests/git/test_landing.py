@@ -130,6 +130,7 @@ OBSTACLES: dict[str, tuple[Callable[[Path], object], str, str]] = {
 }
 
 
+@pytest.mark.more_are_slow(6)
 @pytest.mark.parametrize("obstacle", OBSTACLES)
 def test_with_something_of_theirs_in_the_way_nothing_is_touched(
     repo: Path, work: Worktree, obstacle: str, monkeypatch: pytest.MonkeyPatch

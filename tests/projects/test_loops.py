@@ -33,6 +33,7 @@ class TestStuck:
         roles = [project.role(turn) for turn in range(1, 5)]
         assert roles == ["implementer", "implementer", "debugger", "debugger"]
 
+    @pytest.mark.slow
     def test_nothing_is_offered_that_would_change_nothing(self, stuck: tuple[Playground, Done]) -> None:
         project, done = stuck
         assert "Nothing was written" in project.ralph("restore", "best").out

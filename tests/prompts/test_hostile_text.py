@@ -1,7 +1,7 @@
 """Whatever users and agents write, a prompt keeps its parts: their text stands in code fences that nothing in it can close."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
 
@@ -9,6 +9,7 @@ import hats_cases
 import loop_cases
 import pytest
 import session_cases
+from _pytest.mark import ParameterSet
 from golden import NOWHERE, with_messages
 from hypothesis import given
 from hypothesis import strategies as st
@@ -138,19 +139,28 @@ def build_once(build: Build, text: str) -> TurnRequest:
     return build(text)
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-@pytest.mark.parametrize("build", REQUESTS.values(), ids=REQUESTS)
-def test_hostile_text_changes_no_part_of_a_prompt(build: Build, text: str) -> None:
+def pair_with_texts(names: Iterable[str]) -> list[ParameterSet]:
+    """Every prompt with every hostile text. Each text goes with some prompts by default, and with all of them if slow."""
+    pairs = []
+    for row, name in enumerate(names):
+        for column, text in enumerate(HOSTILE):
+            marks = () if (row + column) % 4 == 0 else (pytest.mark.slow,)
+            pairs.append(pytest.param(name, HOSTILE[text], id=f"{name}-{text}", marks=marks))
+    return pairs
+
+
+@pytest.mark.parametrize(("name", "text"), pair_with_texts(REQUESTS))
+def test_hostile_text_changes_no_part_of_a_prompt(name: str, text: str) -> None:
+    build = REQUESTS[name]
     request, plain = build(text), build_once(build, "Two plain lines.\nThe second.")
     shown = request.prompt.text
     assert find_open_fences(shown) == [] and find_open_tags(shown) == []
     assert headings(shown) == headings(plain.prompt.text)
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-@pytest.mark.parametrize(("name", "end"), ANSWERING.items())
-def test_hostile_messages_change_no_part_of_a_prompt(name: str, end: str, text: str) -> None:
-    request = build_once(REQUESTS[name], "Fix the cart.")
+@pytest.mark.parametrize(("name", "text"), pair_with_texts(ANSWERING))
+def test_hostile_messages_change_no_part_of_a_prompt(name: str, text: str) -> None:
+    request, end = build_once(REQUESTS[name], "Fix the cart."), ANSWERING[name]
     shown, plain = (
         with_messages(request, (SignalType.STEER, one), (SignalType.INFO, one), in_force=(one,)).text
         for one in (text, "Two plain lines.\nThe second.")
