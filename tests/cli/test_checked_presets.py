@@ -138,9 +138,11 @@ def test_all_structural_errors_come_at_once_with_their_lines(project: Project) -
         "  two:\n"
         "    concurrency: 2\n"
         "    aggregate: {}\n"
+        "    trigger: [go.on]\n"
     )
     refused = project.ralph("hats", "check")
     assert refused.code == 2
+    assert "warning: ralph.yml, line 9: `hats.two.trigger` is not a setting; did you mean `triggers`?" in refused.err
     for line in ("ralph.yml:1: `event_loop.starting_hat`", "ralph.yml:2: `hooks.enabled`"):
         assert line in refused.err, refused.said
     assert "ralph.yml:5: `hats.one.triggers.task.start`" in refused.err

@@ -27,6 +27,16 @@ def run_seed(project: Project, *options: str, **hats: str) -> Done:  # noqa: F81
     return project.ralph("run", "-c", str(SEED), "-p", "Build it", "--agent-command", agent, "--yes", *options)
 
 
+def change_check(project: Project, *options: str) -> Done:  # noqa: F811
+    """Run the seed's preset with a builder that replaces the check, which the user allows."""
+    (project.root / "check.sh").write_text("test -s never.txt || { echo no; exit 1; }\n")
+    project.git("add", "check.sh")
+    project.git("commit", "-qm", "A check")
+    builder = "date +%N >> work.txt; echo 'exit 0' > check.sh; emit review.ready 'task_id: t-1'"
+    check = ("--check", "`sh check.sh` passes", "--may-change", "check.sh")
+    return run_seed(project, *check, *options, builder=builder)
+
+
 def turns(project: Project) -> list[str]:  # noqa: F811
     return [entry["role"] for entry in project.journal("turn.started")]
 
@@ -44,6 +54,29 @@ def test_the_seed_preset_completes_with_honest_hats(project: Project) -> None:  
     assert done.code == 0, done.said
     assert turns(project) == ["planner", "builder", "critic", "finalizer"]
     assert f"Next:   ralph diff {project.run.name}" in done.out
+    evidence = "unverified. The run has no checks. Ralph relies on its hats: critic published `review.passed`."
+    assert f"Evidence: {evidence}" in done.out
+    assert f"| Evidence | {evidence} |" in project.ralph("report").out
+
+
+def test_work_that_needs_another_check_is_judged_by_hats_or_unproven(project: Project) -> None:  # noqa: F811
+    strict = change_check(project, "--require", "proven")
+    assert strict.code == 7, strict.said
+    accept = f'ralph accept {project.run.name} --because "..."'
+    assert f"Next:   ralph diff {project.run.name}, then {accept}" in strict.out
+    assert f"accept them: `{accept}`" in project.ralph("report").out
+    assert "Evidence: unproven. The work is not proven with tests and settings as they were" in strict.out
+    accepted = project.ralph("accept", project.run.name, "--because", "I read check.sh")
+    assert (accepted.code, "Evidence: accepted. Accepted by the user: " in accepted.out) == (0, True), accepted.said
+
+
+def test_critic_is_the_judge_of_a_changed_check(project: Project) -> None:  # noqa: F811
+    done = change_check(project)
+    assert done.code == 0, done.said
+    assert "Evidence: judged. The checks also pass in a clean checkout." in done.out
+    assert "Tests or settings changed, and critic published `review.passed`." in done.out
+    refused = run_seed(project, "--judge", "claude")
+    assert (refused.code, "a run of hats has no judge" in refused.err) == (2, True), refused.said
 
 
 def test_a_builder_that_passes_its_own_review_is_refused_at_once(project: Project) -> None:  # noqa: F811

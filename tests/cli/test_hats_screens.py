@@ -249,13 +249,14 @@ def test_resume_with_yes_agrees_to_another_agent(project: Project) -> None:  # n
     assert done.code == 0, done.said
 
 
-def test_long_prompt_is_a_file_in_the_inbox_and_is_removed(project: Project) -> None:  # noqa: F811
+@pytest.mark.parametrize("sandbox", ["off", pytest.param("auto", marks=pytest.mark.slow)])
+def test_long_prompt_is_a_file_in_the_inbox_and_is_removed(project: Project, sandbox: str) -> None:  # noqa: F811
     agent = project.agent('for last; do :; done; echo "$last" > said.txt; "$RALPH_BIN" emit LOOP_COMPLETE')
     (project.root / "ralph.yml").write_text(
         f"event_loop: {{starting_event: go.on}}\ncli: {{backend: custom, command: '{agent}', prompt_flag: --prompt}}\n"
         f"hats: {{one: {{triggers: [go.on], publishes: [LOOP_COMPLETE], instructions: '{'All of it. ' * 20_000}'}}}}\n"
     )
-    done = project.ralph("run", "-p", "Do it", "--yes")
+    done = project.ralph("run", "-p", "Do it", "--yes", "--sandbox", sandbox)
     assert done.code == 0, done.said
     file = Path((project.root / "said.txt").read_text().removeprefix("Read the file ").partition(" and follow it")[0])
     assert file.is_relative_to(project.root / ".ralph"), "agents may read only their workspace"

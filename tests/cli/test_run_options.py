@@ -174,6 +174,12 @@ REFUSED = {
     ("classic", "--max-iterations"): "not for sessions",
     ("session", "--worktree"): "already has its own worktree",
     ("session", "--land"): "already has its own worktree",
+    ("session", "--require"): "`--require proven` does not work with sessions",
+    ("classic", "--require"): "`--require proven` does not work with sessions",
+    ("session", "--judge"): "the judge of a session is its reviewer",
+    ("classic", "--judge"): "the judge of a session is its reviewer",
+    ("hats", "--judge"): "a run of hats has no judge",
+    ("session", "--no-clean-room"): "always run in a worktree of their own",
 }
 
 

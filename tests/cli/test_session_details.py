@@ -150,6 +150,79 @@ def test_abort_of_a_complete_session_changes_nothing(project: Project, layout: s
     assert standard.shown(project) == told
 
 
+def test_resuming_a_complete_session_changes_nothing(project: Project, layout: str) -> None:  # noqa: F811
+    if layout == "classic":
+        done = classic.begin(project)
+    else:
+        done = standard.begin(project, "--land", "branch", instructions=standard.QUICK.format(""))
+    assert done.code == 0, done.said
+    session = standard.home(project)
+
+    def read_all() -> dict[Path, bytes]:
+        files = (*session.parent.rglob("*"), *project.run.rglob("*"))
+        return {path: path.read_bytes() for path in files if path.is_file()}
+
+    before = read_all()
+    for words in ((), (session.name,), ("--json",)):
+        done = project.ralph("session", "resume", *words)
+        assert done.code == 0, done.said
+    assert done.json["status"] == "completed"
+    told = project.ralph("session", "resume").out
+    assert f"Session {session.name} is complete. There is nothing to do." in told
+    assert f'ralph session feedback {session.name} "..."' in told
+    assert read_all() == before
+
+    (session / "progress.md").unlink()
+    done = project.ralph("session", "resume")
+    assert (done.code, "There is nothing to do" in done.out) == (0, False), "a damaged session is repaired"
+    assert (session / "progress.md").exists()
+
+
+def test_failed_task_that_the_planner_left_as_it_was_is_not_called_planned_again(project: Project) -> None:  # noqa: F811
+    assert standard.begin(project, "--land", "branch", never=["task-2"]).code == 7
+    standard.write_script(project)
+    project.ralph("session", "feedback", "try once more")
+    done = project.ralph("session", "resume")
+    assert done.code == 0, done.said
+    assert "task-2 Make b.txt (to be tried again, as it was defined)" in done.out
+    assert "planned again" not in done.out
+
+
+@pytest.mark.parametrize(
+    ("options", "grade"),
+    [
+        ((), "unverified. The session has no checks."),
+        (("--check", "`test -f a.txt` passes"), "judged. The checks pass in a fresh checkout."),
+        (("--classic", "--check", "`test -f a.txt` passes"), "proven. The checks also pass in a clean checkout."),
+        (("--classic", "--no-clean-room", "--check", "`test -f a.txt` passes"), "accepted. You switched the clean"),
+    ],
+)
+def test_end_screen_and_report_of_a_session_say_what_supports_it(
+    project: Project,  # noqa: F811
+    options: tuple[str, ...],
+    grade: str,
+) -> None:
+    if "--classic" in options:
+        done = classic.begin(project, *(word for word in options if word != "--classic"))
+    else:
+        done = standard.begin(project, *options, instructions=standard.QUICK.format(""))
+    assert done.code == 0, done.said
+    assert f"Evidence: {grade}" in done.out
+    assert "A reviewer that did none of the tasks accepted the whole." in done.out
+    assert f"- Evidence: {grade}" in project.ralph("report").out
+    assert ("the session has no checks (--check)" in done.out) is (not options)
+
+
+def test_session_refuses_options_that_cannot_change_its_verdict(project: Project) -> None:  # noqa: F811
+    for options, why in (
+        (("--require", "proven"), "`--require proven` does not work with sessions"),
+        (("--judge", "claude"), "the judge of a session is its reviewer"),
+        (("--no-clean-room",), "always run in a worktree of their own"),
+    ):
+        refused = standard.begin(project, *options)
+        assert (refused.code, why in refused.err) == (2, True), refused.said
+
+
 def test_turn_without_a_task_that_fails_in_every_try_asks_to_reduce_the_scope(project: Project) -> None:  # noqa: F811
     done = standard.begin(project, crash=["TASK_BREAKDOWN"], instructions=NO_RETRY)
     assert done.code == 9, done.said

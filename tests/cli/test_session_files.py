@@ -128,6 +128,11 @@ def test_feedback_of_every_form_is_stored_as_a_batch(
         assert text.startswith("---\niteration: 2\ntimestamp: ") and "previous_iteration: 1\n---\n" in text
         assert "# Feedback Batch: " in text and "## Artifacts Index" in text and "| app.log |" in text
         assert "**Q-001**: It is slow" in text or "- [ ] **ISS-001**: The totals are wrong" in text
+    copied = project.home / "copied.md"
+    copied.write_text("---\niteration: 9\nauthor: me\n---\nIt is slow\n")
+    assert project.ralph("session", "feedback", "--from", str(copied)).code == 0
+    assert "iteration: 2\nauthor: me\n" in feedback_text(project), "the directory says which iteration it is for"
+    assert "the feedback is empty" in project.ralph("session", "feedback", " ").err
     monkeypatch.setattr("sys.stdin", io.StringIO("Name the columns\n"))
     piped = project.ralph("session", "feedback", "--from", "-")
     assert piped.code == 0, piped.said
@@ -159,6 +164,19 @@ def test_rebuilt_metadata_keeps_the_request_and_the_attempts(project: Project) -
     assert all(f"- [x] task-{number} (Attempt 1," in progress for number in (1, 2, 3, 4)), progress
 
 
+def test_rebuilt_progress_keeps_what_ralph_has_merged(project: Project) -> None:  # noqa: F811
+    assert begin(project, "--land", "branch", never=["task-3"], instructions=QUICK.format("")).code == 7
+    (home(project) / "metadata.yaml").unlink()
+    (home(project) / "progress.md").unlink()
+    write_script(project)
+    assert project.ralph("session", "repair").code == 0
+    progress = (home(project) / "progress.md").read_text()
+    assert "- [x] task-1 (Attempt 1, recovered)" in progress and "- [F] task-3 " in progress, progress
+    project.ralph("session", "resume")
+    reviews = [entry["key"] for entry in project.journal("turn.started") if entry["key"].startswith("review:task-")]
+    assert (reviews.count("review:task-1-1"), reviews.count("review:task-2-1")) == (1, 1), "nothing is paid for twice"
+
+
 def test_approval_in_words_keeps_only_what_the_user_names(project: Project) -> None:  # noqa: F811
     asked = QUICK.format("knowledge:\n  approval: signal\n")
     assert begin(project, instructions=asked, learned=["api", "style"]).code == 7
@@ -175,25 +193,54 @@ def test_approval_in_words_keeps_only_what_the_user_names(project: Project) -> N
     assert "MODE: PROMOTE" in prompt and "approval.md" in prompt
 
 
+@pytest.mark.parametrize("moment", ["asked", "early"])
 @pytest.mark.parametrize("command", ["approve", "skip"])
-def test_running_session_takes_the_decision_about_its_knowledge(project: Project, command: str) -> None:  # noqa: F811
+def test_running_session_takes_the_decision_about_its_knowledge(
+    project: Project,  # noqa: F811
+    command: str,
+    moment: str,
+) -> None:
     waits = "knowledge:\n  approval: signal\n  approval_timeout_minutes: 60\n"
     write_script(project, instructions=QUICK.format(waits))
     agent = shlex.join([sys.executable, "-I", str(AGENT)])
+    begins = {"asked": "note: 1 thing was learned", "early": "turn 2: "}[moment]
     with project.start("session", "new", "Build the files", "--agent-command", agent, "--yes") as engine:
         assert engine.stdout
-        early = ""
-        for line in engine.stdout:
-            if not early and line.startswith("turn "):
-                early = project.ralph("session", command).err
-            if "Ralph waits 60 minutes" in line:
-                break
-        assert "does not wait for approval" in early
+        next(line for line in engine.stdout if line.startswith(begins))
         decided = project.ralph("session", command)
         assert (decided.code, decided.out.startswith("Sent. Session ")) == (0, True), decided.said
+        assert ("has not asked yet" in decided.out) is (moment == "early")
+        if moment == "early":
+            waiting = project.ralph("signals").out
+            assert "waits until the session asks whether to keep what it learned in iteration 1" in waiting
         out, err = engine.communicate(timeout=120)
     assert (engine.returncode, f"received {command.upper()}" in out) == (0, True), out + err
     assert (project.root / ".docs").exists() is (command == "approve")
+    late = project.ralph("session", command)
+    assert (late.code, "will not ask in this iteration" in late.err) == (2, True), late.said
+
+
+def test_early_decision_waits_for_the_question_of_its_iteration_only(project: Project) -> None:  # noqa: F811
+    asked = QUICK.format("knowledge:\n  approval: signal\n")
+    assert begin(project, instructions=asked, blocked=["TASK_REVIEW"]).code == 9
+    early = project.ralph("session", "approve")
+    assert (early.code, f"Next:   ralph session resume {home(project).name}" in early.out) == (0, True), early.said
+    rules = home(project).with_name(f"{home(project).name}.instructions.md")
+    rules.write_text(rules.read_text().replace("approval: signal", "approval: skip"))
+    write_script(project)
+    assert project.ralph("session", "resume").code == 0, "the session asks nothing"
+    rules.write_text(rules.read_text().replace("approval: skip", "approval: signal"))
+    project.ralph("session", "feedback", "More")
+    done = project.ralph("session", "resume")
+    assert (done.code, "awaiting approval" in done.out) == (7, True), done.said
+    assert "expired: it was for iteration 1, and this is iteration 2" in project.ralph("signals").out
+
+
+def test_decision_about_knowledge_is_refused_if_the_session_will_not_ask(project: Project) -> None:  # noqa: F811
+    assert begin(project, instructions=QUICK.format(""), blocked=["TASK_REVIEW"]).code == 9
+    refused = project.ralph("session", "skip")
+    assert (refused.code, "keeps what it learns without asking" in refused.err) == (2, True), refused.said
+    assert "write `knowledge.approval: signal` as a bullet into" in refused.err
 
 
 def test_knowledge_not_approved_in_time_goes_to_the_next_iteration(project: Project) -> None:  # noqa: F811

@@ -172,6 +172,11 @@ class TestSteering:
         done = project.ralph("steer", "x", "--run", project.run.name)
         assert (done.code, "is over: success" in done.err) == (2, True)
 
+    def test_only_sessions_receive_approvals(self, project: Project) -> None:
+        project.work("true", "--max-iterations", "1")
+        done = project.ralph("signal", "approve")
+        assert (done.code, "only a session asks whether to keep what it learned" in done.err) == (2, True), done.said
+
     def test_turns_send_no_signals(self, project: Project) -> None:
         done = project.ralph("signal", "approve", RALPH_TURN="x/00001")
         assert (done.code, "an agent cannot send signals" in done.err) == (2, True)

@@ -272,6 +272,9 @@ class HatsRequest:
 
 def plan_hats(project: Project, request: HatsRequest, options: RunOptions) -> NewRun:
     """Check the request for a run of hats, and turn it into a run that can be created."""
+    if options.judge:
+        what = "a run of hats has no judge: the hats that own its required events are"
+        raise UsageError(what, todo="omit --judge; `backend:` of a hat chooses its agent")
     loaded = load_preset(project.root, request.given, request.preset, settings_dir=project.settings_dir)
     preset = _with_promise(loaded.preset, request.completion_promise)
     config = with_limits(loaded.preset, loaded.config)

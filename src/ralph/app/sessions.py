@@ -6,10 +6,11 @@ import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
+from typing import NoReturn
 
 from ralph.app.run_options import RunOptions, build_agent_selection, build_record, check_seconds, refuse_landing
 from ralph.app.start import NewRun, WorkLocation, list_start_notices
@@ -161,6 +162,7 @@ def _plan_repair(
 ) -> Repaired:
     """How the documents of a session have to be, by what its run knows."""
     # The id is a local time. If the run began at another time than that, in any zone, others began the session.
+    records = tuple(records)
     at = parse_timestamp(record.id)
     is_own = at is not None and abs(at.timestamp() - record.created_at) < 26 * 3600
     return repair(
@@ -170,6 +172,7 @@ def _plan_repair(
         {path for one in records for path in one.documents},
         record.task,
         created_at=render_timestamp(record.created_at) if is_own else "",
+        finished=rebuild_flow(one.entry for one in records).finished or (),
         removes_stray_lines=removes_stray_lines,
     )
 
@@ -316,7 +319,8 @@ def list_sessions(project: Project) -> list[UserSession]:
             sessions.append(UserSession(project, run.id, run))
     home = project.root / HOME
     for path in home.iterdir() if home.is_dir() else ():
-        if path.is_dir() and is_run_id(path.name) and path.name not in known:
+        # An empty directory is no session.
+        if path.is_dir() and is_run_id(path.name) and path.name not in known and any(path.iterdir()):
             sessions.append(UserSession(project, path.name, None))
     return sorted(sessions, key=lambda session: _drop_century(session.id))
 
@@ -395,16 +399,22 @@ def _plan_session(project: Project, request: SessionRequest, options: RunOptions
         project=project,
         record=record,
         location=location,
-        notices=tuple(list_start_notices(project, config, record)),
+        notices=(*list_start_notices(project, config, record), *_list_check_notices(record)),
         criteria_typed=request.criteria,
         plain_id=True,
     )
+
+
+def _list_check_notices(record: RunRecord) -> Iterator[str]:
+    if not record.checks:
+        yield "the session has no checks (--check): Ralph cannot verify the whole, and relies on the reviewer"
 
 
 def _build_session_record(
     project: Project, config: Config, request: SessionRequest, options: RunOptions, id: str
 ) -> RunRecord:
     """What a session is started with, by options and settings."""
+    _refuse_grades(options, is_classic=request.classic)
     if request.classic:
         if options.parallel or request.waves:
             raise UsageError("a classic session runs one task at a time", todo="omit --parallel and --waves")
@@ -431,11 +441,38 @@ def _build_session_record(
     )
 
 
+def _refuse_grades(options: RunOptions, *, is_classic: bool) -> None:
+    """Refuse what the user asks for about the verdict and a session does not do."""
+    if (options.require or settings.load_user_settings().require) == "proven":
+        what = "the reviewer of a session judges its work, so `--require proven` does not work with sessions"
+        raise UsageError(what, todo="pass --require auto, or use `ralph loop`")
+    if options.judge:
+        todo = "omit --judge; `roles: {reviewer: NAME}` in ralph.yml chooses its agent"
+        raise UsageError("the judge of a session is its reviewer", todo=todo)
+    if options.no_clean_room and not is_classic:
+        what = "the checks of a session always run in a worktree of their own, which is a clean checkout"
+        raise UsageError(what, todo="omit --no-clean-room; it works with --classic")
+
+
 def refuse_aborted(session: UserSession) -> None:
     """Refuse to continue an aborted session, unless the user said since how to continue."""
     if session.is_aborted:
         todo = f'say how to continue with `ralph session update {session.id} "..."`, or start another session'
         raise UsageError(f"session {session.id} was aborted", todo=todo)
+
+
+def is_complete(session: UserSession) -> bool:
+    """Whether a session is complete, and the user has neither asked for more since nor changed its documents."""
+    run, record, root = session.run, session.record, session.project.root
+    if run is None or run.outcome() is not Outcome.SUCCESS or session.has_feedback or run.mailbox.list_waiting():
+        return False
+    records, texts = _read_journal(root, record), read_session_texts(root, record)
+    hashes = {path: one for line in records for path, one in (*line.documents.items(), *line.seen.items())}
+    if _plan_repair(root, record, texts, records, time.time()).documents or find_changed_state(root, hashes):
+        return False
+    rules = build_session_workflow(record, root)
+    decision = rules.decide(rules.load(texts), time.time())
+    return isinstance(decision, Stop) and decision.outcome is Outcome.SUCCESS
 
 
 def refuse_unread_guidance(session: UserSession, guidance: str) -> None:
@@ -452,15 +489,41 @@ def refuse_unread_guidance(session: UserSession, guidance: str) -> None:
     raise UsageError(f"no turn of session {id} would receive your guidance: {decision.reason}", todo=todo)
 
 
-def answer_approval(session: UserSession, answer: Signal) -> tuple[RunDir, str]:
-    """Approve or skip what a session learned. Returns the run, and the name of the signal."""
-    if session.run is None or session.is_classic or session.state().state is not State.KNOWLEDGE_APPROVAL:
-        raise UsageError(
-            f"session {session.id} does not wait for approval",
-            todo=f"`ralph session show {session.id}` shows its state",
-        )
+@dataclass(frozen=True)
+class Answered:
+    """An answer to the question whether to keep what a session learned."""
+
+    run: RunDir
+    signal: str
+    """Its name in the mailbox."""
+    is_early: bool
+    """Whether the session has not asked yet. The answer then waits in the mailbox."""
+
+
+def answer_approval(session: UserSession, answer: Signal) -> Answered:
+    """Approve or skip what a session learned, also before it asks."""
+    run, state = session.run, session.state()
+    if run is None or session.is_classic:
+        _refuse_answer(session, "has no question about what it learned")
+    if state.state is State.COMPLETE:
+        _refuse_answer(session, "does not wait for approval, and will not ask in this iteration")
+    is_early = state.state is not State.KNOWLEDGE_APPROVAL
+    # The first planner can still write instructions that ask for an approval.
+    if is_early and state.state is not State.INITIALIZING and state.guardrails.approval != "signal":
+        what = {"auto": "keeps what it learns without asking", "skip": "keeps nothing of what it learns"}
+        path = f"{HOME}/{session.id}.instructions.md"
+        how = f"to be asked, write `knowledge.approval: signal` as a bullet into {path}"
+        _refuse_answer(session, what[state.guardrails.approval], how)
     refuse_without_consent(find_consent_to_resume(session.project, session.record))
-    return session.run, session.run.mailbox.post(answer).name
+    # An answer to a question that was not asked is for this iteration only: the next one learns other things.
+    number = state.metadata.iteration if is_early else answer.iteration
+    name = run.mailbox.post(replace(answer, iteration=number)).name
+    return Answered(run, name, is_early)
+
+
+def _refuse_answer(session: UserSession, reason: str, todo: str = "") -> NoReturn:
+    todo = todo or f"`ralph session show {session.id}` shows its state"
+    raise UsageError(f"session {session.id} {reason}", todo=todo)
 
 
 def repair_session(session: UserSession) -> tuple[str, ...]:

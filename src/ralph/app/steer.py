@@ -9,7 +9,16 @@ from ralph.app.views import open_view
 from ralph.app.workflows import list_roles
 from ralph.core.codec import format_time
 from ralph.core.errors import UsageError
-from ralph.core.signals import INTERRUPTING, Question, Signal, SignalType, choose_target, is_known, normalize_target
+from ralph.core.signals import (
+    ASKED_FOR,
+    INTERRUPTING,
+    Question,
+    Signal,
+    SignalType,
+    choose_target,
+    is_known,
+    normalize_target,
+)
 from ralph.documents.hats.definition import show_role
 from ralph.engine.ports import Observer
 from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
@@ -41,6 +50,11 @@ def send_signal(project: Project, signal: Signal, role: str, wanted: str | None)
     if signal.items and signal.type is not SignalType.APPROVE:
         raise UsageError(f"--item does not work with {kind}", todo="omit it; it is for approve")
     run = _find_run_to_signal(project, wanted)
+    if signal.type in ASKED_FOR and run.record().workflow != "session":
+        raise UsageError(
+            f"run {run.id} will not ask for {kind}: only a session asks whether to keep what it learned",
+            todo="name a session with --run; classic sessions do not ask either",
+        )
     signal = _address_signal(signal, role, run)
     if signal.type is SignalType.ABORT:
         end_run(project, run, signal.message or "aborted by `ralph signal`", by=signal.by)

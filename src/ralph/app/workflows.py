@@ -64,7 +64,8 @@ def build_hats_workflow(record: RunRecord, root: Path, limits: Limits | None = N
     from ralph.workflows.hats.rules import Hats
 
     templates = settings.load_prompt("hats", root), settings.load_prompt("resolver", root)
-    return Hats(record.id, record.task, record.hats or HatsSettings(), record.checks, *templates)
+    hats = record.hats or HatsSettings()
+    return Hats(record.id, record.task, hats, record.checks, *templates, has_judge=record.require != "proven")
 
 
 def build_loop_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -> "Loop":

@@ -21,6 +21,7 @@ from ralph.app.sessions import (
     find_next_batch,
     find_session,
     find_unread_feedback,
+    is_complete,
     list_sessions,
     plan_session,
     plan_takeover,
@@ -182,6 +183,13 @@ def resume(session: str | None, guidance: str, **params: Any) -> int:
         lines = [f"Session {found.id} is already running. If you had paused it, it continues."]
         return print_result(params["as_json"], lines, command="session resume", run=found.id, signalled=True)
     refuse_unread_guidance(found, guidance)
+    if is_complete(found) and not options.changes_run:
+        lines = [
+            f"Session {found.id} is complete. There is nothing to do.",
+            *(f"note: {sentence}" for sentence in find_unread_feedback(found)),
+            f'Next:   ralph session feedback {found.id} "...", then ralph session resume {found.id}',
+        ]
+        return print_result(params["as_json"], lines, command="session resume", run=found.id, **_contract_of(found))
     planned = plan_next_iteration(project, found.run, options)
     for consent in planned.find_consents():
         ask_consent(consent, yes=params["yes"])
@@ -245,6 +253,8 @@ def give_feedback(words: tuple[str, ...], source: Path | None, attach: tuple[Pat
     """
     refuse_inside_a_turn(*_NO_FEEDBACK)
     found, text = choose_feedback_session(open_project(), words)
+    if not all(word.strip() for word in words):
+        raise _make_empty_error(found.id)
     if text and source:
         raise UsageError("the feedback is given twice: as text and with --from", todo="use only one of them")
     refuse_attachments(attach, source)
@@ -257,9 +267,13 @@ def give_feedback(words: tuple[str, ...], source: Path | None, attach: tuple[Pat
         _refuse_without_editor(found.id)
         text = click.edit(template, extension=".md") or ""
     if not text.strip() or text == template:
-        raise UsageError("the feedback is empty", todo=f'say what is wrong: ralph session feedback {found.id} "..."')
+        raise _make_empty_error(found.id)
     batch.give(batch.complete(text, attached), attach)
     return _show_batch(batch, as_json=as_json)
+
+
+def _make_empty_error(session: str) -> UsageError:
+    return UsageError("the feedback is empty", todo=f'say what is wrong: ralph session feedback {session} "..."')
 
 
 def _read_feedback(source: Path) -> str:
@@ -306,7 +320,7 @@ def _show_batch(batch: FeedbackBatch, *, as_json: bool) -> int:
 @click.option("--message", default="", help="What to keep, in your own words. A librarian selects it. Default: all.")
 @json_option
 def approve(session: str | None, items: tuple[str, ...], message: str, as_json: bool) -> int:
-    """Keep what SESSION learned, and continue it."""
+    """Keep what SESSION learned, and continue it. If SESSION has not asked yet, your answer waits until it does."""
     if items and message:
         raise UsageError("--item and --message both say what to keep", todo="use only one of them")
     return _answer(session, Signal("", SignalType.APPROVE, message, items=items), as_json=as_json)
@@ -316,7 +330,7 @@ def approve(session: str | None, items: tuple[str, ...], message: str, as_json: 
 @click.argument("session", required=False, shell_complete=complete_runs)
 @json_option
 def skip(session: str | None, as_json: bool) -> int:
-    """Drop what SESSION learned, and continue it."""
+    """Drop what SESSION learned, and continue it. If SESSION has not asked yet, your answer waits until it does."""
     return _answer(session, Signal("", SignalType.SKIP), as_json=as_json)
 
 
@@ -354,9 +368,16 @@ def _answer(session: str | None, answer: Signal, *, as_json: bool) -> int:
     project = open_project()
     found = find_session(project, session)
     ask_consent(find_consent_to_resume(project, found.record), yes=False)
-    run, name = answer_approval(found, answer)
-    if found.alive:
-        lines = [f"Sent. Session {found.id} continues within a few seconds."]
-        facts = {"session_id": found.id, "signal": name}
-        return print_result(as_json, lines, command=f"session {answer.type.lower()}", **facts)
-    return run_in_foreground(project, run, (), as_json=as_json, describe=_describer(project))
+    done = answer_approval(found, answer)
+    if not found.alive and not done.is_early:
+        return run_in_foreground(project, done.run, (), as_json=as_json, describe=_describer(project))
+    lines = [f"Sent. Session {found.id} continues within a few seconds."]
+    if done.is_early:
+        lines = [
+            f"Sent. Session {found.id} has not asked yet whether to keep what it learns. "
+            "Your answer waits until it does, in this iteration."
+        ]
+        if not found.alive:
+            lines.append(f"Next:   ralph session resume {found.id}")
+    facts = {"session_id": found.id, "signal": done.signal, "waits": done.is_early}
+    return print_result(as_json, lines, command=f"session {answer.type.lower()}", **facts)

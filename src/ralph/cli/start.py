@@ -293,7 +293,11 @@ def run_in_foreground(
     report = next((path for path in view.documents if "completion-" in path), "")
     lines = ["", *renderer.closing(view.ended, report)] if view.ended else []
     if landed := view.landed:
-        where = f"on {landed.branch}, as {landed.commit[:10]}" if landed.moved else landed.notice
+        where = (
+            f"on {landed.branch}, as {landed.commit[:10]}"
+            if landed.moved
+            else landed.notice.removeprefix("the work is ")
+        )
         lines.append(f"Work:   {where}")
     if turns := renderer.committing_turns:
         lines.append(f"Commits: in turn{'s'[: len(turns) != 1]} {', '.join(map(str, turns))}, by the agent (`git log`)")
@@ -307,6 +311,8 @@ def run_in_foreground(
         lines.append(f"Trees:  {trees} in .ralph/worktrees; {advice}")
     spent = to_plain(view.ended.spent) if view.ended else {}
     facts = {"outcome": stop.outcome, "reason": stop.reason, "exit_code": stop.outcome.exit_code, "spent": spent}
+    if view.ended and view.ended.evidence:
+        facts["evidence"] = to_plain(view.ended.evidence)
     if as_json:
         print_json(command="run", run=run.id, **facts, report=report, **describe(run))
     else:

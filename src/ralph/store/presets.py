@@ -68,7 +68,7 @@ def load_preset(
     layers += [read_override(one, "RALPH_SET", warnings) for one in from_environment]
     _refuse_unknown_hats(merge_layers([*read.values()]).get("hats", {}), layers)
     preset, config = split_layer(merge_layers([*read.values()], layers))
-    _refuse_faults(preset, tuple(read), overrides, invalid)
+    _refuse_faults(preset, tuple(read), overrides, invalid, warnings)
     return LoadedPreset(preset, config, tuple(dict.fromkeys((*warnings, *list_notices(preset)))), tuple(read))
 
 
@@ -78,8 +78,17 @@ def read_preset_file(name: str) -> str:
     return _read_text(path) if path.is_file() else read_shipped(name.removeprefix(BUILTIN))
 
 
-def _refuse_faults(preset: Preset, files: Sequence[str], overrides: Sequence[str], invalid: Sequence[KeyFault]) -> None:
-    """Raise one error with all faults of a preset, each with its line: invalid values, and keys that contradict others."""
+def _refuse_faults(
+    preset: Preset,
+    files: Sequence[str],
+    overrides: Sequence[str],
+    invalid: Sequence[KeyFault],
+    warnings: Sequence[str],
+) -> None:
+    """Raise one error with all faults of a preset, each with its line: invalid values, and keys that contradict others.
+
+    The warnings follow, because a misspelled key is often the reason why another one seems to be missing.
+    """
     faults = list(find_faults(preset))
     if not faults and not invalid:
         return
@@ -89,6 +98,7 @@ def _refuse_faults(preset: Preset, files: Sequence[str], overrides: Sequence[str
     found += [(sources.of(path), path, what) for path, what in faults if not _follows_from(path, invalid)]
     found.sort(key=lambda one: (one[0].file, one[0].line))
     lines = [f"{place}: `{'.'.join(path)}`: {what}" for place, path, what in found]
+    lines += [f"warning: {warning}" for warning in dict.fromkeys(warnings)]
     raise UsageError(
         "\n".join(lines), todo="correct these keys; docs/reference.md lists all, docs/hats.md describes them"
     )

@@ -158,10 +158,11 @@ def _list_waiting(view: RunView, waiting: tuple[SignalView, ...]) -> list[Signal
 
 
 def _explain_waiting(view: RunView, signal: SignalView) -> str:
+    if signal.type in ASKED_FOR:
+        when = f" in iteration {signal.iteration}" if signal.iteration is not None else ""
+        return f"waits until the session asks whether to keep what it learned{when}"
     if signal.iteration is not None:
         return f"waits for iteration {signal.iteration}"
-    if signal.type in ASKED_FOR:
-        return "waits until the session asks whether to keep what it learned"
     if view.alive:
         return "waits"
     is_over = view.ended is not None and not view.ended.outcome.resumable

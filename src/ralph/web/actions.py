@@ -130,9 +130,10 @@ def approve(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
     if choice not in (SignalType.APPROVE, SignalType.SKIP):
         raise UsageError("`choice` is approve or skip", where="choice", todo="send one of them")
     session = find_session(found.project, found.run.id)
-    _, name = answer_approval(session, Signal("", SignalType(choice), read_text(body, "text"), by=user.by))
-    _start(found, ("session", "resume"))
-    return {"signal": name, "choice": choice.lower(), "resumed": True}
+    done = answer_approval(session, Signal("", SignalType(choice), read_text(body, "text"), by=user.by))
+    if not done.is_early:
+        _start(found, ("session", "resume"))
+    return {"signal": done.signal, "choice": choice.lower(), "resumed": not done.is_early}
 
 
 def resume(found: FoundRun, user: User, body: Body) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from ralph.supervisor.client import JobExit, JobRequest, KeeperClient, KeeperLos
 from ralph.supervisor.processes import TURN_MARK, end_marked
 from ralph.workspace.isolation import Isolation, TurnPlace
 from ralph.workspace.turn_files import (
+    MAX_ARGUMENT,
     MESSAGES,
     OutputSummary,
     OutputTail,
@@ -235,7 +236,11 @@ class LocalTurns:
             continued = self._read_continued_documents(turn)
             write_drafts(self.files.outbox, {**request.drafts, **continued})
             prompt = self._build_prompt(turn, has_documents=bool(continued))
-            (directory / "prompt.md").write_bytes(to_bytes(prompt.text))
+            text = to_bytes(prompt.text)
+            (directory / "prompt.md").write_bytes(text)
+            if len(text) > MAX_ARGUMENT:
+                # Programs that get their prompt as an argument read it here. In the sandbox, the inbox is read-only for them.
+                (self.files.inbox / "prompt.md").write_bytes(text)
             if (own := agent.find_own_directory(call)) is not None:
                 own.mkdir(parents=True, exist_ok=True)
             about = {

@@ -28,6 +28,8 @@ from ralph.supervisor.network_proxy import read_denied
 
 COPY_LIMIT = 20 * 1024 * 1024
 """Bytes of a file that is copied into an inbox."""
+MAX_ARGUMENT = 120_000
+"""Bytes of a prompt that fit into one argument (`prompt_argument.sh`). Linux allows 131,072."""
 _REDACTED_LIMIT = 64 * 1024 * 1024
 _DOCUMENT_LIMIT, _MAX_DOCUMENTS, _MAX_TEXT = 1024 * 1024, 20_000, 64 * 1024 * 1024
 _MAX_NAMES = 200

@@ -9,9 +9,10 @@ from ralph.cli.render.session import SessionRenderer
 from ralph.core.entries import ChecksStarted, Record, RunStarted
 from ralph.core.events import DocumentEdited, MergeEnded, RunEnded, TurnEnded, TurnStarted, WorkCommitted
 from ralph.core.limits import describe_cost, list_options_to_continue
+from ralph.core.outcomes import Outcome
 from ralph.documents.agent.events import EventLine, parse_events
 from ralph.documents.hats.definition import show_role
-from ralph.workflows.loop.report import add_up_changes, describe_change, format_duration
+from ralph.workflows.loop.report import accept_command, add_up_changes, describe_change, format_duration
 
 
 @dataclass
@@ -94,6 +95,8 @@ class HatsRenderer(SessionRenderer):
         return [*lines, f"Next:   {self.then(ended)}", DOUBLE]
 
     def then(self, ended: RunEnded) -> str:
+        if ended.outcome is Outcome.UNPROVEN:
+            return f"ralph diff {self.run}, then {accept_command(self.run)}"
         is_limit = bool(list_options_to_continue(ended.outcome, ended.limits, ended.spent))
         more = '   (--guidance "...")' if ended.outcome.resumable and not is_limit else ""
         # A run of hats continues with `ralph resume`, not with the commands of sessions.

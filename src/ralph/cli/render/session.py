@@ -80,7 +80,7 @@ def about(key: str) -> str:
         case SessionWork.SPLIT if work:
             return f"split {work.task}"
         case SessionWork.REPLAN if work:
-            return f"plan {work.task} again"
+            return f"plan again {work.task}"
         case SessionWork.CURATE:
             return "what to keep"
         case SessionWork.CRITIQUE:
@@ -193,8 +193,9 @@ def next_action(settings: SessionSettings, state: SessionState, *, alive: bool =
     if aborted and settings.layout.is_classic:
         return f"the session was aborted; to continue, say how with {say}, then `ralph session resume {run}`"
     if state.flow.stop_reason:
-        what = "paused" if state.flow.is_pause else "blocked"
-        return f"{what}: {state.flow.stop_reason}; `ralph session resume {run}` tries again"
+        if state.flow.is_pause:
+            return f"{state.flow.stop_reason}; `ralph session resume {run}` continues"
+        return f"blocked: {state.flow.stop_reason}; `ralph session resume {run}` tries again"
     if state.fault:
         return (
             f"the dependencies of the tasks are invalid: {state.fault}; correct them, then `ralph session resume {run}`"

@@ -140,7 +140,11 @@ class Layout:
 
     def knowledge(self, iteration: int, category: str, name: str) -> str:
         """Something learned that waits for approval."""
-        return f"{self._below(iteration)}/knowledge/{_name(category)}/{_name(name)}"
+        return f"{self.knowledge_directory(iteration)}/{_name(category)}/{_name(name)}"
+
+    def knowledge_directory(self, iteration: int) -> str:
+        """Where everything is that was learned in an iteration."""
+        return f"{self._below(iteration)}/knowledge"
 
     def knowledge_target(self, category: str, name: str) -> str:
         """The same where it stays, outside the session."""
@@ -158,7 +162,7 @@ class Layout:
 
     def knowledge_in(self, paths: Iterable[str], iteration: int) -> list[tuple[str, str]]:
         """The category and name of everything that waits for approval."""
-        found = _inside(paths, f"{self._below(iteration)}/knowledge", r"([^/]+/[^/]+\.md)")
+        found = _inside(paths, self.knowledge_directory(iteration), r"([^/]+/[^/]+\.md)")
         return [(one.split("/")[0], one.split("/")[1]) for one in sorted(found)]
 
     def iterations_in(self, paths: Iterable[str]) -> list[int]:

@@ -152,7 +152,9 @@ def complete_feedback(text: str, iteration: int, stamp: str, timestamp: str, art
     """
     page = Page(text.replace("\r\n", "\n"))
     front = {"iteration": iteration, "timestamp": timestamp, "previous_iteration": iteration - 1}
-    missing = {key: value for key, value in front.items() if key not in read_front_values(page)}
+    given = read_front_values(page)
+    # A copy of earlier feedback has other numbers, and the directory says which iteration this is for.
+    changed = {key: value for key, value in front.items() if key not in given or key != "timestamp"}
     body = "\n".join(page.lines[page.body :]).strip()
     if not page.sections:
         body = "\n".join(["## Critical Issues", *_list_issues(body)])
@@ -168,7 +170,7 @@ def complete_feedback(text: str, iteration: int, stamp: str, timestamp: str, art
         at = Page(whole)
         found = at.section("artifacts index")
         whole = at.insert_lines(found.end, rows) if found else whole
-    return with_front_matter(whole, "feedbacks.md", missing) if missing else whole
+    return with_front_matter(whole, "feedbacks.md", changed)
 
 
 def _list_issues(text: str) -> list[str]:

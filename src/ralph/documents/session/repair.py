@@ -127,34 +127,45 @@ def repair(
     request: str = "",
     *,
     created_at: str = "",
+    finished: Collection[str] = (),
     removes_stray_lines: bool = False,
 ) -> Repaired:
     """Repair the files of a session by what its other files say; nothing is done if nothing is wrong.
 
     `written` are the paths that the engine wrote: a task of which nothing else is left was deleted by the user.
     `request` is what the user asked for, if that is known; else the goal of the plan stands for it. `created_at` is when
-    the session began; else its id says it, in the local time of this machine.
+    the session began; else its id says it, in the local time of this machine. `finished` are the tasks that the engine
+    finished by its journal.
     """
     files = {path: text for path, text in files.items() if text.strip()}
     if isinstance(layout, ClassicLayout):
-        repaired = _repair_classic(layout, files, removes_stray_lines=removes_stray_lines)
+        repaired = _repair_classic(layout, files, finished, removes_stray_lines=removes_stray_lines)
     else:
         begun = parse_timestamp(layout.session_id)
         created_at = created_at or (render_timestamp(begun) if begun else at)
         repaired = _repair_standard(
-            layout, files, at, written, request, created_at=created_at, removes_stray_lines=removes_stray_lines
+            layout,
+            files,
+            at,
+            written,
+            request,
+            created_at=created_at,
+            finished=finished,
+            removes_stray_lines=removes_stray_lines,
         )
     changed = {path: text for path, text in repaired.documents.items() if text != files.get(path)}
     return replace(repaired, documents=changed)
 
 
-def _repair_classic(layout: ClassicLayout, files: Mapping[str, str], *, removes_stray_lines: bool) -> Repaired:
+def _repair_classic(
+    layout: ClassicLayout, files: Mapping[str, str], finished: Collection[str], *, removes_stray_lines: bool
+) -> Repaired:
     if not _is_begun(layout, files):
         return Repaired(parse_progress("", CLASSIC))
     stray: list[str] = []
     if removes_stray_lines:
         files, stray = _remove_stray_lines(layout, files, 1)
-    progress, done = _repair_progress(layout, files, 1)
+    progress, done = _repair_progress(layout, files, 1, finished)
     progress, cancelled = _confirm_cancelled_tasks(layout, files, progress, 1, ())
     documents, defined = _define_listed_tasks(layout, files, progress)
     own = {path: files[path] for path in (layout.task_list,) if path in files}
@@ -170,6 +181,7 @@ def _repair_standard(
     request: str,
     *,
     created_at: str,
+    finished: Collection[str],
     removes_stray_lines: bool,
 ) -> Repaired:
     files, stray = _make_metadata_readable(layout, files)
@@ -178,7 +190,7 @@ def _repair_standard(
     if removes_stray_lines:
         files, found = _remove_stray_lines(layout, files, iteration)
         stray += found
-    progress, done = _repair_progress(layout, files, iteration)
+    progress, done = _repair_progress(layout, files, iteration, finished)
     progress, deleted = _list_deleted_tasks(progress, layout.tasks_in(written, iteration), iteration)
     split = read.get("replaced") or ()
     progress, cancelled = _confirm_cancelled_tasks(layout, files, progress, iteration, split)
@@ -288,7 +300,9 @@ def infer_state(progress: Progress, *, reviewed: bool) -> State:
     return State.COMPLETE
 
 
-def _repair_progress(layout: Layout, files: Mapping[str, str], iteration: int) -> tuple[Progress, list[str]]:
+def _repair_progress(
+    layout: Layout, files: Mapping[str, str], iteration: int, finished: Collection[str]
+) -> tuple[Progress, list[str]]:
     """The list of markers: none that is not a marker, the planning steps, and a line for every task."""
     if isinstance(layout, ClassicLayout):
         defined = _list_classic_tasks(layout, files)
@@ -298,7 +312,7 @@ def _repair_progress(layout: Layout, files: Mapping[str, str], iteration: int) -
         progress, done = _repair_steps(layout, files, iteration)
     missing = [id for id in defined if id not in progress.items]
     if missing:
-        lines = [(id, *_recover_marker(layout, files, iteration, id)) for id in missing]
+        lines = [(id, *_recover_marker(layout, files, iteration, id, finished)) for id in missing]
         if not layout.is_classic:
             progress = progress.with_section(implementation_title(iteration), lines)
         else:
@@ -311,7 +325,7 @@ def _repair_progress(layout: Layout, files: Mapping[str, str], iteration: int) -
         done.append("the section of the tasks was added")
     restored = [id for id, has_definition in defined.items() if has_definition and MISSING in progress.items[id].note]
     for id in restored:
-        progress = progress.with_item(id, *_recover_marker(layout, files, iteration, id))
+        progress = progress.with_item(id, *_recover_marker(layout, files, iteration, id, finished))
         done.append(f"{id} has a definition again")
     return progress, [f"progress.md: {one}" for one in done]
 
@@ -424,9 +438,13 @@ def _define_listed_tasks(
     ]
 
 
-def _recover_marker(layout: Layout, files: Mapping[str, str], iteration: int, id: str) -> tuple[Marker, str]:
+def _recover_marker(
+    layout: Layout, files: Mapping[str, str], iteration: int, id: str, finished: Collection[str]
+) -> tuple[Marker, str]:
     """The marker that follows from the last report on a task. Work that is not known to be merged is reviewed again."""
     found = layout.reports_in(files, iteration, id)
+    if id in finished:
+        return Marker.DONE, f"Attempt {max(found)}, recovered" if found else "recovered"
     if not found:
         return Marker.TODO, ""
     attempt = max(found)

@@ -41,6 +41,8 @@ class HatsContext:
     """The template of the part that all prompts share."""
     resolver: str = ""
     """The template of the prompt that resolves a conflict."""
+    has_judge: bool = True
+    """Whether hats may judge changed tests. If not, only a proof counts."""
 
     @property
     def state_path(self) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import assert_never
 
-from ralph.core.checks import Grade, Verdict, find_failing_tests
+from ralph.core.checks import Evidence, Grade, Verdict, find_failing_tests
 from ralph.core.events import (
     ChecksEnded,
     Commit,
@@ -118,7 +118,10 @@ class Hats(HatsContext):
             case HatsPhase.REST:
                 return Do(())
             case HatsPhase.DONE:
-                return Stop(state.outcome or Outcome.FAILED, state.reason, evidence=state.evidence)
+                outcome = state.outcome or Outcome.FAILED
+                # Checks of an earlier event say nothing about a run that ended for another reason.
+                is_graded = outcome in (Outcome.SUCCESS, Outcome.UNPROVEN)
+                return Stop(outcome, state.reason, evidence=state.evidence if is_graded else None)
             case _:
                 assert_never(state.phase)
 
@@ -305,7 +308,9 @@ def _queue_events(context: HatsContext, state: HatsState, hat: Hat | None, turn_
     if turn_events.events:
         # Another hat has the next turn, so the notes name the hat whose events were refused.
         return replace(
-            state, refusals=0, notes=tuple(f"an event of {source} was refused: {why}" for why in turn_events.refused)
+            state,
+            refusals=0,
+            notes=tuple(f"an event of {show_role(source)} was refused: {why}" for why in turn_events.refused),
         )
     if turn_events.refused:
         return send_back(context, state, events, list(turn_events.refused), hat)
@@ -367,14 +372,28 @@ def _complete_with_judge(context: HatsContext, state: HatsState, verdict: Verdic
     """End a run that changed judge files. The hats that published the required events have judged the work, if there are any."""
     evidence = verdict.evidence
     sees_failures = any(topic.expects_failure for topic in context.settings.topics.values())
-    if evidence is None or not (context.settings.required or sees_failures):
+    if evidence is None or not context.has_judge or not (context.settings.required or sees_failures):
         reason = evidence.reason if evidence else ""
-        return end_run(state, Outcome.UNPROVEN, f"all checks pass, and this is not proven: {reason}")
-    gates = ", ".join(context.settings.required)
-    why = f"other hats passed the gates: {gates}" if gates else "the tests were seen to fail before the work"
+        return end_run(state, Outcome.UNPROVEN, f"all checks pass. {reason}".strip())
+    why = _describe_gates(context) or "the tests were seen to fail before the work"
     reason = f"The checks also pass in a clean checkout. Tests or settings changed, and {why}."
     judged = replace(evidence, grade=Grade.JUDGED, reason=reason, to_judge=())
     return _complete_run(context, replace(state, evidence=judged))
+
+
+def _describe_gates(context: HatsContext) -> str:
+    """Which hats accepted the work, by the required events that only they can publish; empty if there are none."""
+    accepted = []
+    for topic in context.settings.required:
+        owners = " or ".join(show_role(owner) for owner in context.settings.find_owners(topic))
+        accepted.append(f"{owners} published `{topic}`")
+    return " and ".join(accepted)
+
+
+def _grade_without_checks(context: HatsContext) -> Evidence:
+    """What supports the success of a run that has no checks."""
+    gates = _describe_gates(context) or "its hats say that it is done"
+    return Evidence(Grade.UNVERIFIED, f"The run has no checks. Ralph relies on its hats: {gates}.")
 
 
 def _complete_run(context: HatsContext, state: HatsState) -> HatsState:
@@ -389,7 +408,10 @@ def _complete_run(context: HatsContext, state: HatsState) -> HatsState:
         state = replace(state, queue=queue, events_in_turn=1, claims=(), gates=gates, refusals=0, unchanged_turns=0)
         return state if state.queue else _commit_if_due(context, replace(state, phase=HatsPhase.REST), always=True)
     publisher = next((claim.source for claim in state.claims if claim.topic == completion), COORDINATOR)
-    checked = "all checks pass" if context.checks else "no checks were given, so the engine verified nothing"
+    checked = "all checks pass"
+    if not context.checks:
+        checked = "no checks were given, so the engine verified nothing"
+        state = replace(state, evidence=_grade_without_checks(context))
     return _commit_if_due(
         context, end_run(state, Outcome.SUCCESS, f"{completion} by {show_role(publisher)}; {checked}"), always=True
     )

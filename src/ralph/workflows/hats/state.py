@@ -13,9 +13,10 @@ from ralph.core.outcomes import Outcome
 from ralph.core.signals import is_meant
 from ralph.documents.agent.notes import parse_decisions
 from ralph.documents.agent.tasks import AgentTasks
-from ralph.documents.hats.definition import COORDINATOR, HatsSettings
+from ralph.documents.hats.definition import COORDINATOR, HatsSettings, show_role
 from ralph.workflows.hats.events import Gate, NewEvent
 from ralph.workflows.loop.report import (
+    accept_command,
     add_up_changes,
     describe_change,
     format_duration,
@@ -356,7 +357,7 @@ def build_report(run: str, settings: HatsSettings, state: HatsState, ended: RunE
         ("Status", f"{ended.outcome}: {ended.reason}"),
         *render_evidence_row(ended),
         ("Turns", f"{spent.turns}, {spent.iterations} of {ended.limits.iterations or 'any number'} iterations"),
-        ("By hat", ", ".join(f"{hat} {count}" for hat, count in state.activations.items())),
+        ("By hat", ", ".join(f"{show_role(hat)} {count}" for hat, count in state.activations.items())),
         ("Duration", f"{format_duration(spent.active_seconds)} of active work"),
         ("Cost", describe_cost(spent)),
         ("Changes", describe_change(add_up_changes(ended))),
@@ -370,7 +371,8 @@ def build_report(run: str, settings: HatsSettings, state: HatsState, ended: RunE
         "## Verification\n\n" + (f"```\n{state.verification}\n```" if state.verification else "No check was run."),
         "## Tasks\n\n" + "\n".join(f"- {task.status}: {task.title} ({task.id})" for task in own) if own else "",
         _decisions(state),
-        "## Last events\n\n" + "\n".join(f"- `{e.topic}` by {e.source}: {_cell(e.payload)}" for e in state.recent),
+        "## Last events\n\n"
+        + "\n".join(f"- `{e.topic}` by {show_role(e.source)}: {_cell(e.payload)}" for e in state.recent),
         render_missing_refs(ended),
         "## Next\n\n" + _next(run, ended),
     ]
@@ -398,6 +400,11 @@ def _gate(gate: Gate | None) -> str:
 
 
 def _next(run: str, ended: RunEnded) -> str:
+    if ended.outcome is Outcome.UNPROVEN:
+        return (
+            f"See the changes with `ralph diff {run}`. If they are right, accept them: `{accept_command(run)}`. "
+            f'If not: `ralph resume {run} --guidance "..."`.'
+        )
     if ended.outcome.resumable:
         return f'Continue with `ralph resume {run}` (add `--guidance "..."` for a hint), or end it with `ralph abort {run}`.'
     return f"See what changed with `ralph diff {run}`; undo it with `ralph undo {run}`."

@@ -186,7 +186,9 @@ def accept_knowledge(settings: SessionSettings, state: SessionState, result: Tur
         return state.with_state(State.COMPLETE)
     minutes = state.guardrails.approval_minutes
     if state.guardrails.approval == "signal" and minutes is not None:
-        state = state.with_notice(f"{_ask_for_approval(settings, staged)}; Ralph waits {minutes:g} minutes for it")
+        state = state.with_notice(
+            f"{_ask_for_approval(settings, state, len(staged))}; Ralph waits {minutes:g} minutes for it"
+        )
     return state.with_state(State.KNOWLEDGE_APPROVAL)
 
 
@@ -230,20 +232,20 @@ def decide_approval(settings: SessionSettings, state: SessionState, now: float) 
             end = decide_end(settings, state)
             late = (
                 f"nobody approved what was learned within {minutes:g} {'minute' if minutes == 1 else 'minutes'},"
-                " so the next iteration decides about it"
+                f" so the next iteration decides about it; until then, `ralph session approve {settings.id}` still keeps it"
             )
             return replace(end, reason=f"{end.reason}; {late}")
         left = [] if state.metadata.status == Status.COMPLETED else describe_unfinished(settings, state)
-        return Stop(Outcome.AWAITING_APPROVAL, "; ".join([*left, _ask_for_approval(settings, found)]))
+        return Stop(Outcome.AWAITING_APPROVAL, "; ".join([*left, _ask_for_approval(settings, state, len(found))]))
     message = f"docs: what session {settings.id} learned in iteration {number}"
     return Do((Promote(str(SessionKey(SessionWork.PROMOTE, iteration=number)), f"knowledge/{number}", message, found),))
 
 
-def _ask_for_approval(settings: SessionSettings, found: Mapping[str, str]) -> str:
-    """What was learned, and how the user says whether it is kept."""
-    what, it = ("1 thing was", "it") if len(found) == 1 else (f"{len(found)} things were", "them")
+def _ask_for_approval(settings: SessionSettings, state: SessionState, number: int) -> str:
+    """Where the things are that were learned, and how the user says whether they are kept."""
+    what, it = ("1 thing was", "it") if number == 1 else (f"{number} things were", "them")
     how = f"`ralph session approve {settings.id}` keeps {it}, `ralph session skip {settings.id}` does not"
-    return f"{what} learned: {how}"
+    return f"{what} learned, in {settings.layout.knowledge_directory(state.metadata.iteration)}: {how}"
 
 
 def describe_stage(settings: SessionSettings, state: SessionState) -> Stage:
@@ -261,8 +263,9 @@ def accept_signal(settings: SessionSettings, state: SessionState, signal: Signal
     """The user said whether what was learned is kept, or that a pause is over."""
     match signal.type:
         case SignalType.APPROVE if not _select_items(list_staged_knowledge(settings, state), signal.items):
+            known = ", ".join(list_staged_knowledge(settings, state))
             return state.with_notice(
-                f"no learned item is called {', '.join(signal.items)}; the session still waits for your approval"
+                f"no learned item is called {', '.join(signal.items)}; choose from {known}, or approve all without --item"
             )
         case SignalType.APPROVE:
             wish = "" if signal.items else signal.message.strip()
@@ -291,13 +294,17 @@ def mark_paused(state: SessionState, reason: str) -> SessionState:
     return state.with_stop(reason, is_pause=True)
 
 
-def _grade_session(settings: SessionSettings) -> Evidence:
+def _grade_session(settings: SessionSettings, state: SessionState) -> Evidence:
     """What supports the success of a session: checks of what was merged, and the review of the whole."""
+    reviewed = "A reviewer that did none of the tasks accepted the whole."
     if not settings.checks:
-        reason = "The session has no checks. A reviewer with a fresh context accepted the work."
-        return Evidence(Grade.UNVERIFIED, reason)
-    where = "in the tree" if settings.layout.is_classic else "in a fresh checkout"
-    return Evidence(Grade.JUDGED, f"The checks pass {where}, and a reviewer with a fresh context accepted the work.")
+        return Evidence(Grade.UNVERIFIED, f"The session has no checks. {reviewed}")
+    evidence = state.flow.evidence
+    if evidence is None:
+        return Evidence(Grade.JUDGED, f"The checks pass in a fresh checkout. {reviewed}")
+    # Changed tests and settings are unproven until the reviewer of the session, who is their judge, accepts them.
+    grade = Grade.JUDGED if evidence.grade is Grade.UNPROVEN else evidence.grade
+    return Evidence(grade, f"{evidence.reason} {reviewed}")
 
 
 def decide_end(settings: SessionSettings, state: SessionState) -> Stop:
@@ -306,10 +313,14 @@ def decide_end(settings: SessionSettings, state: SessionState) -> Stop:
         return Stop(Outcome.ABORTED, "the session was aborted")
     is_green = not settings.layout.is_classic or not settings.checks or state.flow.passed
     if state.metadata.status == Status.COMPLETED and is_green:
-        place = f", {settings.layout.review(review_number(state))}" if settings.layout.reviewer_adds_tasks else ""
+        place = (
+            f"; the review is in {settings.layout.review(review_number(state))}"
+            if settings.layout.reviewer_adds_tasks
+            else ""
+        )
         done = f"the session is complete: {count(count_tasks(state)['completed'], 'task')}{place}"
         reason = "; ".join([done, *describe_removed_tasks(state)])
-        return Stop(Outcome.SUCCESS, reason, evidence=_grade_session(settings))
+        return Stop(Outcome.SUCCESS, reason, evidence=_grade_session(settings, state))
     return Stop(Outcome.AWAITING_FEEDBACK, "; ".join(describe_unfinished(settings, state)))
 
 

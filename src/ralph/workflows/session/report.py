@@ -28,6 +28,8 @@ def _list_parts(settings: SessionSettings, state: SessionState, ended: RunEnded)
         f"- Tasks: {done['completed']} of {done['total'] - done['cancelled']} done, {done['failed']} failed",
         f"- Turns: {spent.turns}, {format_duration(spent.active_seconds)} active, cost {describe_cost(spent)}",
     ]
+    if ended.evidence:
+        facts.append(f"- Evidence: {ended.evidence.sentence}")
     yield "## Result\n\n" + "\n".join(facts)
     yield "## Tasks\n\n" + "\n".join(_list_rows(state)) if state.tasks else ""
     yield _describe_checks(settings, state)

@@ -172,7 +172,7 @@ class Session(SessionSettings):
             path = f".ralph/runs/{self.id}/completion-{after.flow.ends}.md"
             after = after.with_texts({path: build_session_report(self, after, event)})
         written = self._render_changed_documents(state, after)
-        if not self.layout.is_classic and (written or after.metadata != state.metadata):
+        if not self.layout.is_classic and self._needs_new_metadata(state, after, written, event):
             after = self._update_metadata(after, now)
             path = self.layout.metadata
             written[path] = metadata.render_metadata(after.metadata, state.texts.get(path, ""))
@@ -323,7 +323,9 @@ class Session(SessionSettings):
             results = execution.describe_verdict(verdict) or "all pass"
             # The reviewer of the session is the judge of changed tests and settings.
             passed = verdict.passed or verdict.awaits_judge
-            return state.with_flow(check_results=results, failed_checks=failed, passed=passed)
+            return state.with_flow(
+                check_results=results, failed_checks=failed, passed=passed, evidence=verdict.evidence
+            )
         if key and key.kind in OF_TASK and state.marker(key.task) is Marker.PENDING:
             return execution.accept_checks(self, state, key.task, verdict, now)
         return state
@@ -494,6 +496,16 @@ class Session(SessionSettings):
         if after.flow.queue != before.flow.queue:
             written[queue_path(self.id)] = render_queue(after.flow.queue)
         return written
+
+    def _needs_new_metadata(
+        self, before: SessionState, after: SessionState, written: Mapping[str, str], event: Event
+    ) -> bool:
+        """Whether the metadata have to be written: with every change, except for the end of a run that changed nothing."""
+        if not isinstance(event, RunEnded):
+            return bool(written) or after.metadata != before.metadata
+        old, new = before.metadata, self._update_metadata(after, 0).metadata
+        is_same = replace(new, version=old.version, updated_at=old.updated_at) == old
+        return not is_same or any(path.startswith(f"{self.layout.root}/") for path in written)
 
     def _update_metadata(self, state: SessionState, now: float) -> SessionState:
         """The state with metadata that match it and the next version number."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from ralph.core.checks import Check
+from ralph.core.checks import Check, Evidence
 from ralph.core.codec import former_name, from_json, to_json
 from ralph.core.errors import RalphError, StateError
 from ralph.core.events import TaskChanged
@@ -84,6 +84,8 @@ class Flow:
     """Those that did not pass, by command or title."""
     passed: bool = False
     """Whether these checks passed."""
+    evidence: Evidence | None = None
+    """What supports that; None if they ran in a worktree of the session, which is a fresh checkout anyway."""
     approved: bool = False
     """Whether the user approved what was learned."""
     items: tuple[str, ...] = ()

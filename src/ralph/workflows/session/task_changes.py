@@ -70,7 +70,14 @@ def _find_rescoped(before: SessionState, after: SessionState, name: str) -> tupl
         if new.replans > MAX_REPLANS:
             return TaskState.FAILED, f"not done: {new.why}"
         return TaskState.RETRY, f"{new.why}; a planner changes the task"
-    return (TaskState.PLANNED, "planned again") if old.rescoped and not new.rescoped else None
+    if old.rescoped and not new.rescoped:
+        return TaskState.PLANNED, _describe_reopening(before, after, name)
+    return None
+
+
+def _describe_reopening(before: SessionState, after: SessionState, name: str) -> str:
+    """What happened to a failed task that is to do again: a planner changed it, or left it as it was."""
+    return "planned again" if before.tasks[name] != after.tasks[name] else "to be tried again, as it was defined"
 
 
 def _find_state(before: SessionState, after: SessionState, name: str) -> tuple[TaskState, str] | None:
@@ -90,7 +97,7 @@ def _find_state(before: SessionState, after: SessionState, name: str) -> tuple[T
     if step is Step.REVIEW and flow.step is Step.MERGE:
         return TaskState.QUALIFIED, ""
     if was is Marker.FAILED and marker is Marker.TODO:
-        return TaskState.PLANNED, "planned again"
+        return TaskState.PLANNED, _describe_reopening(before, after, name)
     if marker is not was and marker in _AT_MARKER:
         return _AT_MARKER[marker], note if marker is not Marker.DONE else ""
     return None
