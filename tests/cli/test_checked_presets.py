@@ -142,7 +142,7 @@ def test_all_structural_errors_come_at_once_with_their_lines(project: Project) -
     )
     refused = project.ralph("hats", "check")
     assert refused.code == 2
-    assert "warning: ralph.yml, line 9: `hats.two.trigger` is not a setting; did you mean `triggers`?" in refused.err
+    assert "ralph.yml, line 9: `hats.two.trigger` is not a setting; did you mean `triggers`?" in refused.err
     for line in ("ralph.yml:1: `event_loop.starting_hat`", "ralph.yml:2: `hooks.enabled`"):
         assert line in refused.err, refused.said
     assert "ralph.yml:5: `hats.one.triggers.task.start`" in refused.err

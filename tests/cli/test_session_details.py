@@ -73,7 +73,7 @@ def test_pause_message_is_shown_on_every_screen(project: Project, layout: str) -
     said, _ = engine.communicate(timeout=300)
     assert (engine.returncode, "Paused by signal: until Jane has looked" in said) == (7, True), said
     shown = project.ralph("session", "show").out
-    assert "Next:   paused: Paused by signal: until Jane has looked; `ralph session resume " in shown
+    assert "Next:   Paused by signal: until Jane has looked; `ralph session resume " in shown
     assert "until Jane has looked" in project.ralph("status").out
     assert project.ralph("session", "resume").code == 0
 

@@ -223,6 +223,7 @@ def test_running_session_takes_the_decision_about_its_knowledge(
 def test_early_decision_waits_for_the_question_of_its_iteration_only(project: Project) -> None:  # noqa: F811
     asked = QUICK.format("knowledge:\n  approval: signal\n")
     assert begin(project, instructions=asked, blocked=["TASK_REVIEW"]).code == 9
+    project.ralph("session", "skip")
     early = project.ralph("session", "approve")
     assert (early.code, f"Next:   ralph session resume {home(project).name}" in early.out) == (0, True), early.said
     rules = home(project).with_name(f"{home(project).name}.instructions.md")
@@ -233,7 +234,12 @@ def test_early_decision_waits_for_the_question_of_its_iteration_only(project: Pr
     project.ralph("session", "feedback", "More")
     done = project.ralph("session", "resume")
     assert (done.code, "awaiting approval" in done.out) == (7, True), done.said
-    assert "expired: it was for iteration 1, and this is iteration 2" in project.ralph("signals").out
+    told = project.ralph("signals").out
+    assert told.count("expired: it was for iteration 1, and this is iteration 2") == 2
+    project.ralph("signal", "approve")
+    assert project.ralph("session", "skip").code == 0
+    assert "a later answer replaced it" in project.ralph("signals").out
+    assert not (project.root / ".docs").exists(), "the last answer counts"
 
 
 def test_decision_about_knowledge_is_refused_if_the_session_will_not_ask(project: Project) -> None:  # noqa: F811

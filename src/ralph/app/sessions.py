@@ -29,7 +29,7 @@ from ralph.documents.session import HOME, plan
 from ralph.documents.session.layout import FEEDBACK, ClassicLayout, Layout, is_classic
 from ralph.documents.session.metadata import State
 from ralph.documents.session.plan import complete_feedback, render_feedback_form
-from ralph.documents.session.repair import UPDATE, Repaired, repair
+from ralph.documents.session.repair import PLANNING, UPDATE, Repaired, repair
 from ralph.documents.session.values import parse_timestamp, render_timestamp
 from ralph.store import settings
 from ralph.store.documents import describe_changed_state, find_changed_state
@@ -509,7 +509,8 @@ def answer_approval(session: UserSession, answer: Signal) -> Answered:
         _refuse_answer(session, "does not wait for approval, and will not ask in this iteration")
     is_early = state.state is not State.KNOWLEDGE_APPROVAL
     # The first planner can still write instructions that ask for an approval.
-    if is_early and state.state is not State.INITIALIZING and state.guardrails.approval != "signal":
+    is_planned = find_next_step(state) != PLANNING[0]
+    if is_early and is_planned and state.guardrails.approval != "signal":
         what = {"auto": "keeps what it learns without asking", "skip": "keeps nothing of what it learns"}
         path = f"{HOME}/{session.id}.instructions.md"
         how = f"to be asked, write `knowledge.approval: signal` as a bullet into {path}"

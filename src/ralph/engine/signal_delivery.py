@@ -55,7 +55,9 @@ class SignalDelivery:
     async def process_mailbox(self, stage: Callable[[], Stage]) -> list[Signal]:
         """Accept the signals that can be accepted now, and archive those that are finished."""
         accepted: list[Signal] = []
-        for one in self._ports.mailbox.read_pending():
+        pending = self._ports.mailbox.read_pending()
+        replaced = _list_replaced_answers(pending)
+        for one in pending:
             if isinstance(one, InvalidSignalFile):
                 self._journal(SignalRefused(one.name, one.reason))
                 continue
@@ -63,6 +65,10 @@ class SignalDelivery:
             if (found.name, found.stamp) in self._ledger.signals.ids:
                 self._archive(found)
             elif reason := self._find_reason_to_refuse(found, stage):
+                self._journal(SignalRefused(found.name, reason, found.stamp))
+                self._move_refused(found, reason)
+            elif found.name in replaced and not self._must_wait(found, stage):
+                reason = "a later answer replaced it"
                 self._journal(SignalRefused(found.name, reason, found.stamp))
                 self._move_refused(found, reason)
             elif not self._must_wait(found, stage):
@@ -223,3 +229,15 @@ class SignalDelivery:
                 self._ports.mailbox.record_delivery(
                     accepted.signal, f"received by {accepted.describe_receipts()}", first
                 )
+
+
+def _list_replaced_answers(pending: Iterable[Signal | InvalidSignalFile]) -> set[str]:
+    """The names of answers, such as APPROVE, after which the user gave another one for the same iteration."""
+    latest: dict[int | None, str] = {}
+    replaced: set[str] = set()
+    for one in pending:
+        if isinstance(one, Signal) and one.type in ASKED_FOR:
+            if one.iteration in latest:
+                replaced.add(latest[one.iteration])
+            latest[one.iteration] = one.name
+    return replaced
