@@ -75,7 +75,7 @@ def test_critic_is_the_judge_of_a_changed_check(project: Project) -> None:  # no
     assert done.code == 0, done.said
     assert "Evidence: judged. The checks also pass in a clean checkout." in done.out
     assert "Tests or settings changed, and critic published `review.passed`." in done.out
-    refused = run_seed(project, "--judge", "claude")
+    refused = run_seed(project, "--judge", "kiro", "--dry-run")
     assert (refused.code, "a run of hats has no judge" in refused.err) == (2, True), refused.said
 
 

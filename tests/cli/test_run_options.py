@@ -178,7 +178,7 @@ REFUSED = {
     ("classic", "--require"): "`--require proven` does not work with sessions",
     ("session", "--judge"): "the judge of a session is its reviewer",
     ("classic", "--judge"): "the judge of a session is its reviewer",
-    ("hats", "--judge"): "a run of hats has no judge",
+    ("hats", "--judge"): "a run of hats has no judge besides",
     ("session", "--no-clean-room"): "always run in a worktree of their own",
 }
 

@@ -272,9 +272,6 @@ class HatsRequest:
 
 def plan_hats(project: Project, request: HatsRequest, options: RunOptions) -> NewRun:
     """Check the request for a run of hats, and turn it into a run that can be created."""
-    if options.judge:
-        what = "a run of hats has no judge: the hats that own its required events are"
-        raise UsageError(what, todo="omit --judge; `backend:` of a hat chooses its agent")
     loaded = load_preset(project.root, request.given, request.preset, settings_dir=project.settings_dir)
     preset = _with_promise(loaded.preset, request.completion_promise)
     config = with_limits(loaded.preset, loaded.config)
@@ -296,6 +293,7 @@ def plan_hats(project: Project, request: HatsRequest, options: RunOptions) -> Ne
     )
     checks = tuple(dict.fromkeys(check for one in compiled for check in one.checks))
     hats = build_settings(preset, source, checks=bool(checks))
+    _refuse_judge(options, hats)
     apart = options.worktree or (hats.has_waves and can_have_worktrees(project.root))
     refuse_landing(options, on_own_branch=apart)
     warnings = list(loaded.notices)
@@ -323,6 +321,15 @@ def plan_hats(project: Project, request: HatsRequest, options: RunOptions) -> Ne
         files=tuple(loaded.files),
         prepare=partial(_become_latest, shown),
     )
+
+
+def _refuse_judge(options: RunOptions, hats: HatsSettings) -> None:
+    """Refuse a judge besides the hats: those that own the required events judge the work."""
+    what = "a run of hats has no judge besides the hats that own its `required_events`"
+    if options.judge:
+        raise UsageError(what, todo="omit --judge; `backend:` of a hat chooses its agent")
+    if options.require == "judged" and not hats.required:
+        raise UsageError(f"{what}, and it requires none", todo="add `event_loop.required_events`, or omit --require")
 
 
 def _with_promise(preset: Preset, promise: str | None) -> Preset:
