@@ -36,6 +36,7 @@ SUBJECT = Subject(
     sign_in=("opencode auth login",),
     cost=0.00525,
     must_cost=True,
+    limit_of_plan=False,
     limit_lasts=35,  # our plugin ends a turn that would wait for more than 30 seconds
     limit_seconds=20,
     failing_seconds=240,
