@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
+import yaml
 
 HERE = Path(__file__).parent / "verdicts"
 RALPH = Path(sys.executable).with_name("ralph")
@@ -115,7 +115,7 @@ class Result:
 def read_projects(names: Sequence[str]) -> Iterator[tuple[Project, list[Case]]]:
     """The projects of these languages or files, all if none is given, each with its cases."""
     for path in sorted(HERE.glob("*.yml")):
-        data = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
         project = Project(
             name=path.stem,
             language=data.get("language", path.stem),
