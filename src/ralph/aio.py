@@ -73,18 +73,22 @@ class AsyncRun:
         """Stop after the turn in progress; `now` interrupts it."""
         return AsyncMessage(await asyncio.to_thread(self.sync.pause, now=now))
 
-    async def abort(self, reason: str = "aborted through the Python API") -> None:
+    async def abort(self, reason: str = "aborted through the Python API") -> AsyncMessage:
         """End the run for good."""
-        await asyncio.to_thread(self.sync.abort, reason)
+        return AsyncMessage(await asyncio.to_thread(self.sync.abort, reason))
 
-    async def answer(self, text: str, question: str = "") -> None:
-        """Answer an open question."""
-        await asyncio.to_thread(self.sync.answer, text, question)
+    async def answer(self, text: str, question: str = "") -> str:
+        """Answer an open question. Returns its id."""
+        return await asyncio.to_thread(self.sync.answer, text, question)
 
     async def resume(self) -> "AsyncRun":
         """Continue a run that has stopped, in the background."""
         await asyncio.to_thread(self.sync.resume)
         return self
+
+    async def accept(self, because: str) -> str:
+        """Accept work that Ralph could not prove. Returns the id of the action."""
+        return await asyncio.to_thread(self.sync.accept, because)
 
     async def diff(self) -> str:
         """What the run has changed so far, as a unified diff."""

@@ -23,6 +23,9 @@ from ralph.view.model import CheckView, CommitView, ReceiptView, RunRow, RunView
 Agent = str | Callable[..., object]
 """The name of an agent, or a function at the top level of a module that is called for every turn."""
 _POLL_SECONDS = 0.1
+_NUMBERS = frozenset(("max_iterations", "timeout", "max_cost", "max_tokens", "parallel"))
+_NUMBERS |= {"turn_timeout", "idle_timeout", "check_timeout"}
+"""Options whose value is a number."""
 
 
 class WaitTimeout(RalphError, TimeoutError):
@@ -58,7 +61,7 @@ class Ack:
     """Who received a message, and what came of it."""
 
     how: str
-    """`prompt`, `hook`, `live`, `tool` or `turn`."""
+    """`prompt`, `hook`, `live`, `tool` or `turn`; `engine` for a pause or an abort, which no turn has to receive."""
     role: str
     turn: int
     at: float
@@ -89,6 +92,8 @@ class Message:
                 raise UsageError(f"the run refused the message: {signal.reason}", where=self.run.id)
             if signal.name == self.name and signal.receipts:
                 return _ack_of(signal.receipts[0])
+            if signal.name == self.name and signal.state == "accepted" and not signal.is_message:
+                return Ack(how="engine", role="", turn=0, at=signal.at)
         return None
 
     def wait(self, timeout: float | None = 60.0) -> Ack:
@@ -128,6 +133,12 @@ class Result:
     """US dollars, as far as costs are known; None if none is."""
     commits: tuple[CommitView, ...]
     view: RunView
+
+    @property
+    def grade(self) -> str:
+        """How well the verdict is supported, for example `proven` or `unproven`; empty without a verdict."""
+        evidence = self.view.ended.evidence if self.view.ended else None
+        return evidence.grade if evidence else ""
 
     @property
     def succeeded(self) -> bool:
@@ -225,15 +236,15 @@ class RunHandle:
         """Stop after the turn in progress; `now` interrupts it."""
         return self._send(Signal("", SignalType.PAUSE, now=now))
 
-    def abort(self, reason: str = "aborted through the Python API") -> None:
+    def abort(self, reason: str = "aborted through the Python API") -> Message:
         """End the run for good. Its files stay as they are."""
-        self._send(Signal("", SignalType.ABORT, reason))
+        return self._send(Signal("", SignalType.ABORT, reason))
 
-    def answer(self, text: str, question: str = "") -> None:
-        """Answer an open question: the one with that id, or the only one."""
+    def answer(self, text: str, question: str = "") -> str:
+        """Answer an open question: the one with that id, or the only one. Returns its id in `view.questions`."""
         from ralph.app.steer import answer_question
 
-        answer_question(self.project, self.id, question, text)
+        return answer_question(self.project, self.id, question, text)[1].id
 
     def resume(self) -> "RunHandle":
         """Continue a run that has stopped, in the background."""
@@ -243,6 +254,20 @@ class RunHandle:
         refuse_inside_a_turn()
         start_detached(self.project, self.directory)
         return self
+
+    def accept(self, because: str) -> str:
+        """Accept work that passes its checks and that Ralph could not prove, and let the run end with the grade `accepted`.
+
+        The text says why, and goes into the journal. Returns the id of the action in `view.actions`.
+        """
+        from ralph.app.resume import accept_work, plan_acceptance
+        from ralph.app.run_engine import start_detached
+        from ralph.app.runs import refuse_inside_a_turn
+
+        refuse_inside_a_turn("an agent cannot accept its own work", "leave that to the user")
+        action = accept_work(plan_acceptance(self.project, self.directory, because), because)
+        start_detached(self.project, self.directory)
+        return action
 
     def diff(self) -> str:
         """What the run has changed so far, as a unified diff."""
@@ -366,15 +391,35 @@ def _options_of(agent: Agent | None, options: dict[str, Any]) -> Any:
     known = {one.name for one in fields(RunOptions)} - {"dry_run"}
     if unknown := sorted(options.keys() - known):
         raise UsageError(f"there is no option {', '.join(unknown)}", todo=f"the options are {', '.join(sorted(known))}")
-    for name in ("agents", "agent_args", "allow"):
-        if name in options:
-            options[name] = tuple(options[name])
-    chosen = RunOptions(**options)
+    defaults = RunOptions()
+    chosen = RunOptions(**{name: _check_option(name, given, defaults) for name, given in options.items()})
     if agent is None:
         return chosen
     if callable(agent):
         return replace(chosen, agent_command=command_for(agent))
     return replace(chosen, agents=(*chosen.agents, agent))
+
+
+def _check_option(name: str, given: Any, defaults: Any) -> Any:
+    """The value of an option, if it has the right type. The command line checks that when it reads them."""
+    default = getattr(defaults, name)
+    if isinstance(default, tuple):
+        texts = (given,) if isinstance(given, str) else given
+        if isinstance(texts, tuple | list) and all(isinstance(one, str) for one in texts):
+            return tuple(texts)
+        raise UsageError(f"{name} is {given!r}", where=name, todo="give a text, or a list of texts")
+    kinds: tuple[type, ...]
+    if isinstance(default, bool):
+        kinds, wanted = (bool,), "True or False"
+    elif name in _NUMBERS:
+        kinds, wanted = (int, float), "a number"
+    else:
+        kinds, wanted = (str,), "a text"
+    if given is None and default is None:
+        return None
+    if not isinstance(given, kinds) or (isinstance(given, bool) and bool not in kinds):
+        raise UsageError(f"{name} is {given!r}", where=name, todo=f"give {wanted}")
+    return given
 
 
 def _start(new: Any, *, consent: bool) -> RunHandle:

@@ -89,7 +89,7 @@ def test_every_example_of_the_page_runs(root: Path) -> None:
         [sys.executable, "example.py"], cwd=root, env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "done: the check passes after 2 iterations" in done.stdout
+    assert "proven: the check passes after 2 iterations" in done.stdout
     assert "fixed iteration-2" in done.stdout
     assert "aborted" in done.stdout
 
@@ -235,3 +235,46 @@ def test_verify_runs_the_checks_of_a_criterion(root: Path) -> None:
     results = ralph.verify("`test -f present.txt` passes AND `echo no; false` passes", root)
     assert [(result.status, result.code) for result in results] == [("passed", 0), ("failed", 1)]
     assert "no" in results[1].output
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "todo"),
+    [
+        ("max_cost", "five", "give a number"),
+        ("max_iterations", True, "give a number"),
+        ("worktree", "yes", "give True or False"),
+        ("model", 5, "give a text"),
+        ("may_change", 5, "give a text, or a list of texts"),
+    ],
+)
+def test_option_of_another_type_is_an_error_of_usage(root: Path, option: str, value: object, todo: str) -> None:
+    with pytest.raises(ralph.RalphError) as caught:
+        ralph.loop("Make it", until="`false` passes", cwd=root, agent="scripted", consent=True, **{option: value})
+    assert (caught.value.where, caught.value.todo, caught.value.exit_code) == (option, todo, 2)
+    assert not ralph.runs(root)
+
+
+CHANGES_TEST = """
+turns:
+  - steps:
+      - write: {path: test_it.py, content: "print('2 passed')"}
+"""
+
+
+def test_unproven_work_is_accepted(root: Path) -> None:
+    (root / "test_it.py").write_text("raise SystemExit(1)")
+    (root / "scenario.yaml").write_text(CHANGES_TEST)
+    for arguments in (("add", "-A"), ("-c", "user.name=t", "-c", "user.email=t@e.org", "commit", "-qm", "test")):
+        subprocess.run(["git", *arguments], cwd=root, check=True)
+    until, scenario = "`python3 -B test_it.py` passes", str(root / "scenario.yaml")
+    options = {"require": "proven", "may_change": "test_it.py", "consent": True}
+    run = ralph.loop("Mend the test", until=until, cwd=root, scenario=scenario, **options)
+    result = run.wait(timeout=120)
+    assert (result.outcome, result.grade, result.exit_code) == (Outcome.UNPROVEN, "unproven", 7)
+    with pytest.raises(ralph.RalphError, match="no reason"):
+        run.accept(" ")
+    action = run.accept("the test was wrong")
+    assert run.wait(timeout=120).grade == "accepted"
+    assert [one.id for one in run.view.actions] == [action]
+    with pytest.raises(ralph.RalphError, match="is over"):
+        run.accept("again")

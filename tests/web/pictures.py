@@ -95,6 +95,21 @@ turns:{FIRST_TURN}
       - {USAGE}
       - answer: {{summary: "discount() and shipping() follow the tests"}}
 """
+DEARER = 'patch: {path: test_cart.py, find: "PEN]), 0)", replace: "PEN]), 495)"}'
+CHANGES_TEST = f"""
+turns:
+  - when: {{role: judge}}
+    steps:
+      - say: The request asks for another limit, so the test has to expect another price.
+      - answer: {{files: [{{path: test_cart.py, accept: true, why: "36 euros are below the new limit"}}]}}
+  - steps:
+      - say: The cart of the test costs 36 euros. Below the new limit, shipping costs 4.95.
+      - {COUNT}
+      - {PERCENT}
+      - {DEARER}
+      - {USAGE}
+      - answer: {{summary: "Shipping is free above 40 euros; its test expects 4.95 for 36 euros"}}
+"""
 SKIP = "    @unittest.skip('later')\\n    def test_shipping"
 SKIPS = f"""
 turns:{FIRST_TURN}
@@ -222,6 +237,7 @@ def set_up(stage: Stage, *, is_whole: bool) -> None:
         "limit", web, "Make shipping free above 30 euros", SKIPS, "--max-iterations", "2", "--worktree"
     )
     landable = stage.start_loop("not-landed", web, "Make the prices of the shop right", SUCCEEDS, "--worktree")
+    graded = start_graded(stage) if is_whole else ()
     stuck = stage.start_loop("stuck", web, "Find out why shipping is wrong", GIVES_UP, "--worktree")
     set_up_session(stage, "approval")
     if is_whole:
@@ -231,9 +247,31 @@ def set_up(stage: Stage, *, is_whole: bool) -> None:
     set_up_session(stage, "session")
     server.wait_for(working, lambda view: len(view["turns"]) > 1)
     server.wait_for(stage.keys["question"], lambda view: view["needs"])
-    for key in (skipped, stuck, landable):
+    for key in (skipped, stuck, landable, *graded):
         server.wait_for(key, lambda view: not view["alive"])
     server.post(f"/api/runs/{working}/signals", {"type": "INFO", "text": "Prices are in cents, never in floats."})
+
+
+def start_graded(stage: Stage) -> tuple[str, ...]:
+    """Runs whose success rests on a changed test: judged, not proven, and accepted by the user."""
+    allowed = ("--may-change", "test_cart.py", "--max-cost", "5")
+    judged = stage.start_loop(
+        "judged", stage.project("shop-judged"), "Make shipping free above 40 euros", CHANGES_TEST, *allowed
+    )
+    strict = (*allowed, "--require", "proven")
+    unproven = stage.start_loop(
+        "unproven",
+        stage.project("shop-unproven"),
+        "Raise the limit of free shipping to 40 euros",
+        CHANGES_TEST,
+        *strict,
+    )
+    root = stage.project("shop-accepted")
+    accepted = stage.start_loop("accepted", root, "Charge shipping below 40 euros", CHANGES_TEST, *strict)
+    stage.server.wait_for(accepted, lambda view: not view["alive"])
+    because = "I read the change of the test: 36 euros are below the new limit"
+    stage.ralph(root, "accept", accepted.partition("@")[0], "--because", because, "--yes")
+    return judged, unproven
 
 
 def set_up_session(stage: Stage, name: str) -> None:

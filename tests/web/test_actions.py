@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from web_server import Server, project_name
+from web_server import Server, make_project, project_name, serving
 
 SESSION_AGENT = Path(__file__).parents[1] / "cli" / "session_agent.py"
 
@@ -112,11 +112,42 @@ def test_undo_needs_the_passphrase_and_is_journaled_with_who_did_it(server: Serv
     assert action["result"] == "undid turn 1 (implementer): 1 file written"
 
 
-def test_without_a_passphrase_the_page_can_only_view_and_steer(server: Server, tmp_path: Path) -> None:
-    from web_server import make_project, serving
+CHANGES_CHECK = """
+turns:
+  - steps:
+      - patch: {path: check.py, find: "'right' not in", replace: "'two' not in"}
+      - answer: {status: done, summary: The check asks for what is there.}
+"""
+PROOF_ONLY = ("--require", "proven", "--may-change", "check.py")
 
+
+def test_unproven_work_is_accepted_with_the_passphrase_and_a_reason(tmp_path: Path) -> None:
+    with serving(make_project(tmp_path), tmp_path / "state") as server:
+        key = server.start_loop(CHANGES_CHECK, *PROOF_ONLY)
+        view = server.wait_for(key, lambda view: not view["alive"])
+        assert [(need["kind"], need["options"]) for need in view["needs"]] == [("unproven", ["accept"])]
+        assert view["display"]["grade"][1] == "Unproven"
+        refused = server.post(f"/api/runs/{key}/accept", {"text": "I read it"})
+        assert (refused.status, refused.error["code"]) == (403, "passphrase")
+        server.unlock()
+        empty = server.post(f"/api/runs/{key}/accept", {"text": " "})
+        assert (empty.status, empty.error["where"]) == (400, "text")
+        done = server.post(f"/api/runs/{key}/accept", {"text": "I read <b>it</b>"})
+        assert done.status == 200, done.text
+        view = server.wait_for(key, lambda view: view["state"] == "success" and not view["alive"])
+        assert (view["display"]["grade"][1], len(view["turns"])) == ("Accepted", 1)
+        [action] = view["actions"]
+        assert (action["id"], action["by"]) == (done.data["action"], "web:owner")
+        assert "web:owner" in view["ended"]["evidence"]["reason"]
+        assert "I read <b>it</b>" in view["ended"]["evidence"]["reason"]
+        assert server.get("/api/runs").data["rows"][0]["label"][1] == "Accepted"
+        again = server.post(f"/api/runs/{key}/accept", {"text": "again"})
+        assert (again.status, len(server.view(key)["actions"])) == (400, 1)
+
+
+def test_without_a_passphrase_the_page_can_only_view_and_steer(server: Server, tmp_path: Path) -> None:
     with serving(make_project(tmp_path), tmp_path / "state", passphrase=False) as other:
-        for action in ("undo", "land", "approve", "resume"):
+        for action in ("undo", "land", "approve", "accept", "resume"):
             refused = other.post(f"/api/runs/x@y/{action}", {})
             assert (refused.status, refused.error["code"]) == (403, "no-passphrase")
             assert "ralph web passphrase" in refused.error["todo"]
@@ -134,10 +165,11 @@ def test_a_stopped_run_is_resumed_and_aborted(server: Server) -> None:
     server.wait_for(key, lambda view: view["resumes"] == 1 and not view["alive"])
     taken = [line["signal"] for line in server.journal(key) if line["type"] == "signal.accepted"]
     assert [(one["type"], one["by"]) for one in taken] == [("RESUME", "web:owner")]
-    assert server.post(f"/api/runs/{key}/signals", {"type": "ABORT"}).status == 200
-    server.wait_for(key, lambda view: view["state"] == "aborted")
-    ended = [line for line in server.journal(key) if line["type"] == "run.ended"][-1]
-    assert "web:owner" in ended["reason"]
+    aborted = server.post(f"/api/runs/{key}/signals", {"type": "ABORT"})
+    assert aborted.status == 200, aborted.text
+    view = server.wait_for(key, lambda view: view["state"] == "aborted")
+    [ack] = [one for one in view["signals"] if one["name"] == aborted.data["signal"]]
+    assert (ack["type"], ack["by"], ack["state"]) == ("ABORT", "web:owner", "accepted")
 
 
 @pytest.mark.slow

@@ -149,6 +149,10 @@ def serving(root: Path, state: Path, *options: str, passphrase: bool = True) -> 
     """A server for a project. The state directory is that of a user of its own."""
     environment = {**os.environ, "XDG_STATE_HOME": str(state), "GIT_AUTHOR_NAME": "t", "GIT_AUTHOR_EMAIL": "t@e.org"}
     environment |= {"GIT_COMMITTER_NAME": "t", "GIT_COMMITTER_EMAIL": "t@e.org"}
+    # Runs in the sandbox get copies of the caches of package managers. A home without any keeps them small.
+    home = state.with_name(f"{state.name}-home")
+    home.mkdir(exist_ok=True)
+    environment |= {"HOME": str(home), "XDG_CACHE_HOME": str(home / ".cache")}
     environment.pop("RALPH_TURN", None)
     (root / ".ralph" / "runs").mkdir(parents=True, exist_ok=True)
     if passphrase:

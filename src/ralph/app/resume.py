@@ -17,7 +17,7 @@ from ralph.app.run_options import (
     read_share,
     require_positive,
 )
-from ralph.app.runs import find_stopped_run
+from ralph.app.runs import find_stopped_run, record_action
 from ralph.app.start import check_cost_limit, list_agent_notices
 from ralph.app.trust import Consent, find_consent_to_resume, find_consent_to_start, refuse_without_consent
 from ralph.core.codec import from_plain, read_json, to_json
@@ -45,7 +45,7 @@ _LIMITS = (
 _UNITS = {"iterations": "of its iterations", "active_seconds": "minutes", "tokens": "tokens", "cost": "US dollars"}
 _AGENTS = ("agents", "agent_command", "scenario", "model")
 """Options that choose the agents."""
-_JOURNALED = (*_AGENTS, "allow", "may_change", "accept")
+_JOURNALED = (*_AGENTS, "allow", "may_change")
 """Options that are journaled before the engine starts."""
 
 
@@ -67,7 +67,6 @@ class ResumeOptions:
     max_quota: str | None = None
     allow: tuple[str, ...] = ()
     may_change: tuple[str, ...] = ()
-    accept: str = ""
 
     @property
     def names_agent(self) -> bool:
@@ -129,12 +128,12 @@ def find_run_to_resume(project: Project, wanted: str | None) -> RunDir:
     )
 
 
-def withdraw_pause(run: RunDir, options: ResumeOptions, guidance: str) -> None:
-    """End a pause of a live run."""
+def withdraw_pause(run: RunDir, options: ResumeOptions, guidance: str) -> str:
+    """End a pause of a live run. Returns the name of the signal."""
     if options.changes_run:
         what = f"run {run.id} is running: you cannot change its limits and agents now"
         raise UsageError(what, todo="pause it first (`ralph pause`), or omit the options")
-    run.mailbox.post(Signal("", SignalType.RESUME, guidance))
+    return run.mailbox.post(Signal("", SignalType.RESUME, guidance)).name
 
 
 def plan_resume(project: Project, run: RunDir, options: ResumeOptions) -> Resumption:
@@ -161,9 +160,7 @@ def plan_next_iteration(project: Project, run: RunDir, options: ResumeOptions) -
     rules = GuardRulesChanged(
         allowed=parse_allowed_rules(options.allow),
         may_change=parse_globs("--may-change", options.may_change, directory),
-        accepted=_accept_last_verdict(run, options.accept) if options.accept else {},
     )
-    notices += tuple(f"the work so far is accepted: {why}" for why in rules.accepted.values())
     notices += tuple(f"the guard rule {rule} is off from now on: {reason}" for rule, reason in rules.allowed.items())
     notices += tuple(
         f"tests and settings of checks that match {glob} may change from now on" for glob in rules.may_change
@@ -179,7 +176,26 @@ def plan_next_iteration(project: Project, run: RunDir, options: ResumeOptions) -
     )
 
 
-def _accept_last_verdict(run: RunDir, because: str) -> dict[str, str]:
+def plan_acceptance(project: Project, run: RunDir, because: str, by: str = "") -> Resumption:
+    """Let the user accept work that passes its checks and that Ralph could not prove. Changes nothing.
+
+    `by` says who accepts it; by default it is the user of this computer.
+    """
+    if not because.strip():
+        raise UsageError("there is no reason to accept the work", where="--because", todo="say why the work is right")
+    planned = plan_resume(project, run, ResumeOptions())
+    rules = GuardRulesChanged(accepted=_accept_last_verdict(run, because, by or getpass.getuser()))
+    return replace(planned, guard_rules=rules)
+
+
+def accept_work(planned: Resumption, because: str, by: str = "") -> str:
+    """Journal what the user accepts. Returns the id by which the view shows it. The run ends when it is resumed."""
+    prepare_resume(planned)
+    result = f"accepted the work: {' '.join(because.split())}"
+    return record_action(planned.project, planned.run, "accept", result, by)
+
+
+def _accept_last_verdict(run: RunDir, because: str, who: str) -> dict[str, str]:
     """The snapshot that the user accepts, with who, when and why. There must be passing checks that could not be proven."""
     ended = [one.entry for one in read_records(run.path / "journal.jsonl") if isinstance(one.entry, ChecksEnded)]
     last = ended[-1].verdict if ended else None
@@ -187,19 +203,20 @@ def _accept_last_verdict(run: RunDir, because: str) -> dict[str, str]:
         what = f"run {run.id} has no work that waits to be accepted"
         raise UsageError(what, where=str(run.path), todo=f"see what it did: `ralph report {run.id}`")
     when = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %z")
-    return {last.snapshot: f"{getpass.getuser()}, {when}: {' '.join(because.split())}"}
+    return {last.snapshot: f"{who}, {when}: {' '.join(because.split())}"}
 
 
-def prepare_resume(resumption: Resumption, guidance: str = "") -> None:
-    """Journal what the user changed, and leave the guidance for the next turn."""
+def prepare_resume(resumption: Resumption, guidance: str = "") -> str:
+    """Journal what the user changed, and leave the guidance for the next turn. Returns the name of its signal, if any."""
     for consent in resumption.find_consents():
         refuse_without_consent(consent)
     if resumption.changes_agents:
         change_agents(resumption.run, resumption.record.agents)
     if resumption.guard_rules:
         _append_entry(resumption.run, resumption.guard_rules)
-    if guidance:
-        resumption.run.mailbox.post(Signal("", SignalType.RESUME, guidance))
+    if not guidance:
+        return ""
+    return resumption.run.mailbox.post(Signal("", SignalType.RESUME, guidance)).name
 
 
 def _choose_limits(run: RunDir, options: ResumeOptions) -> Limits:

@@ -195,11 +195,16 @@ async def _run_with_os_signals(kernel: Kernel[Any]) -> Stop:
             loop.remove_signal_handler(number)
 
 
-def abort_on_disk(project: Project, run: RunDir, observer: Observer, message: str) -> Outcome:
-    """End a run that has no engine: its turn, if one still runs, and its documents, by the same rules."""
+def abort_on_disk(project: Project, run: RunDir, observer: Observer, signal: Signal) -> str:
+    """End a run that has no engine: its turn, if one still runs, and its documents, by the same rules.
+
+    Returns the name of the signal in the mailbox. If an ABORT waits there already, that one ends the run.
+    """
     run.refuse_untrusted()
-    run.mailbox.post(Signal("", SignalType.ABORT, message))
-    return asyncio.run(run_engine(project, run, observer)).outcome
+    waiting = [one for one in run.mailbox.list_waiting() if one.type is SignalType.ABORT]
+    name = waiting[0].name if waiting else run.mailbox.post(signal).name
+    asyncio.run(run_engine(project, run, observer))
+    return name
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ class Sent:
     run: RunDir
     signal: Signal
     name: str
-    """Its name in the mailbox; empty if the run was ended at once."""
+    """Its name in the mailbox, by which the view shows what became of it."""
 
 
 def send_signal(project: Project, signal: Signal, role: str, wanted: str | None) -> Sent:
@@ -57,16 +57,18 @@ def send_signal(project: Project, signal: Signal, role: str, wanted: str | None)
         )
     signal = _address_signal(signal, role, run)
     if signal.type is SignalType.ABORT:
-        end_run(project, run, signal.message or "aborted by `ralph signal`", by=signal.by)
-        return Sent(run, signal, "")
+        return Sent(run, signal, end_run(project, run, signal.message or "aborted by `ralph signal`", by=signal.by))
     if not run.alive and signal.type in (SignalType.PAUSE, SignalType.RESUME):
         todo = f"`ralph resume {run.id}` continues it"
         raise UsageError(f"run {run.id} is not running, so you cannot {kind} it", todo=todo)
     return Sent(run, signal, run.mailbox.post(signal).name)
 
 
-def allow_hosts(project: Project, hosts: Sequence[str], wanted: str | None) -> tuple[RunDir, list[str]]:
-    """Let the agents and checks of a run reach hosts, and tell the agents. Returns the hosts that are new."""
+def allow_hosts(project: Project, hosts: Sequence[str], wanted: str | None) -> tuple[RunDir, list[str], str]:
+    """Let the agents and checks of a run reach hosts, and tell the agents.
+
+    Returns the hosts that are new, and the name of the signal that says so; no name if there are none.
+    """
     refuse_inside_a_turn("an agent cannot allow hosts", "ask the user")
     run = _find_run_to_signal(project, wanted)
     if run.record().sandbox != STRICT:
@@ -77,10 +79,11 @@ def allow_hosts(project: Project, hosts: Sequence[str], wanted: str | None) -> t
     path = run.path / ALLOWED_HOSTS_FILE
     known = to_text(read_limited(path, _HOSTS_LIMIT)).split() if path.exists() else []
     new = [rule for rule in dict.fromkeys(rules) if rule not in known]
-    if new:
-        write_atomic(path, to_bytes("".join(f"{rule}\n" for rule in (*known, *new))))
-        run.mailbox.post(Signal("", SignalType.INFO, f"You can reach {', '.join(new)} now. The user allowed it."))
-    return run, new
+    if not new:
+        return run, [], ""
+    write_atomic(path, to_bytes("".join(f"{rule}\n" for rule in (*known, *new))))
+    said = Signal("", SignalType.INFO, f"You can reach {', '.join(new)} now. The user allowed it.")
+    return run, new, run.mailbox.post(said).name
 
 
 def _find_run_to_signal(project: Project, wanted: str | None) -> RunDir:
@@ -161,19 +164,20 @@ def is_over(run: RunDir) -> bool:
     return outcome is not None and not outcome.resumable
 
 
-def end_run(project: Project, run: RunDir, message: str, by: str = "") -> None:
-    """End a run, by its engine if it has one; returns when it is over, or after a minute."""
+def end_run(project: Project, run: RunDir, message: str, by: str = "") -> str:
+    """End a run, by its engine if it has one. Returns the name of the signal when the run is over, or after a minute."""
+    signal = Signal("", SignalType.ABORT, message, by=by)
     if not run.alive:
         # The engine takes long to import, and commands that only talk to a run do not need it.
         from ralph.app.run_engine import abort_on_disk
 
-        abort_on_disk(project, run, Observer(), message)
-        return
-    run.mailbox.post(Signal("", SignalType.ABORT, message, by=by))
+        return abort_on_disk(project, run, Observer(), signal)
+    name = run.mailbox.post(signal).name
     # The engine needs this long at most to end its turn: grace, kill, and the report.
     deadline = time.monotonic() + 60
     while run.alive and time.monotonic() < deadline:
         time.sleep(0.05)
+    return name
 
 
 @dataclass

@@ -180,10 +180,12 @@ def abort(run: str | None, message: str, revert: bool, force: bool, yes: bool, a
             )
         todo = f"pass --yes; `ralph diff {chosen.id}` shows what the run changed"
         agree(yes=yes, where=str(project.root), todo=todo)
+    name = ""
     if not is_over(chosen):
-        end_run(project, chosen, message or "aborted by `ralph abort`")
+        name = end_run(project, chosen, message or "aborted by `ralph abort`")
     reverted = revert_run(project, chosen, force=force) if revert else None
-    facts: dict[str, Any] = {"outcome": chosen.outcome(), "alive": chosen.alive, "reverted": reverted is not None}
+    facts: dict[str, Any] = {"name": name, "outcome": chosen.outcome(), "alive": chosen.alive}
+    facts["reverted"] = reverted is not None
     if reverted:
         files, history = reverted.files, reverted.history
         facts |= {"before": files.before, "files": files.files, "commits": history.commits}

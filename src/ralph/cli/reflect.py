@@ -9,13 +9,14 @@ import click
 
 from ralph.app.runs import refuse_inside_a_turn
 from ralph.cli.console import agree, json_option, open_project, print_result, run_argument
-from ralph.core.codec import format_time, to_plain
+from ralph.core.codec import format_time
 from ralph.core.errors import StateError, UsageError
 from ralph.core.ids import parse_run_id
 from ralph.core.text import count
 from ralph.documents.reflection import Reflection, lesson, render
 from ralph.memory.learning import ADVICE, Pattern, read_patterns
 from ralph.memory.reflections import Reflections, archive
+from ralph.view.json_form import to_full
 
 
 class _ShowByDefault(click.Group):
@@ -62,7 +63,7 @@ def show(run: str | None, last: int | None, form: str, as_json: bool) -> int:
         lines = [_safe(f"{one.iteration:>4}  {one.outcome}  {one.reward:.2f}  {lesson(one)}") for one in found]
     else:
         lines = [_safe(_markdown(found))]
-    return _print_found(as_json, lines, reflections.faults, command="reflect", loop=loop, reflections=to_plain(found))
+    return _print_found(as_json, lines, reflections.faults, command="reflect", loop=loop, reflections=to_full(found))
 
 
 @reflect.command("patterns")
@@ -86,7 +87,7 @@ def patterns(as_json: bool) -> int:
     ):
         if mine := [one for one in found if one.kind == kind]:
             lines.append(_safe("\n".join([f"# {title}", *map(_pattern_line, mine), ""])))
-    return _print_found(as_json, lines, faults, command="reflect patterns", patterns=to_plain(found))
+    return _print_found(as_json, lines, faults, command="reflect patterns", patterns=to_full(found))
 
 
 @reflect.command("clear")

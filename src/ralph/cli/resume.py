@@ -9,9 +9,11 @@ import click
 
 from ralph.app.resume import (
     ResumeOptions,
+    accept_work,
     adopt_run,
     find_run_to_resume,
     list_programs,
+    plan_acceptance,
     plan_resume,
     prepare_resume,
     withdraw_pause,
@@ -81,9 +83,9 @@ def resume(run: str | None, guidance: str, detached: bool, adopts: bool, yes: bo
     options = resume_options(given)
     chosen = find_run_to_resume(project, run)
     if chosen.alive:
-        withdraw_pause(chosen, options, guidance)
+        name = withdraw_pause(chosen, options, guidance)
         lines = [f"Run {chosen.id} is already running. If you had paused it, it continues."]
-        return print_result(as_json, lines, command="resume", run=chosen.id, signalled=True)
+        return print_result(as_json, lines, command="resume", run=chosen.id, signalled=True, name=name)
     if guidance and chosen.record().workflow in SESSION_WORKFLOWS:
         refuse_unread_guidance(UserSession(project, chosen.id, chosen), guidance)
     adopted = (_adopt(project, chosen, yes=yes),) if adopts else ()
@@ -92,11 +94,22 @@ def resume(run: str | None, guidance: str, detached: bool, adopts: bool, yes: bo
         ask_consent(consent, yes=yes)
     if not run and not as_json:
         click.echo(f"Resuming {describe_run(chosen)}")
-    prepare_resume(planned, guidance)
+    name = prepare_resume(planned, guidance)
+
+    def describe(run: RunDir) -> dict[str, Any]:
+        return {"name": name} if name else {}
+
     if detached:
-        return detach(project, chosen, as_json=as_json, options=options.as_arguments())
-    notices = (*adopted, *planned.notices)
-    return run_in_foreground(project, chosen, notices, as_json=as_json, granted=planned.limits, resumes=True)
+        return detach(project, chosen, as_json=as_json, options=options.as_arguments(), describe=describe)
+    return run_in_foreground(
+        project,
+        chosen,
+        (*adopted, *planned.notices),
+        as_json=as_json,
+        granted=planned.limits,
+        resumes=True,
+        describe=describe,
+    )
 
 
 @click.command("accept")
@@ -112,11 +125,19 @@ def accept(run: str | None, because: str, yes: bool, as_json: bool) -> int:
     refuse_inside_a_turn()
     project = open_project()
     chosen = find_run_to_resume(project, run)
-    planned = plan_resume(project, chosen, ResumeOptions(accept=because))
+    planned = plan_acceptance(project, chosen, because)
     for consent in planned.find_consents():
         ask_consent(consent, yes=yes)
-    prepare_resume(planned)
-    return run_in_foreground(project, chosen, planned.notices, as_json=as_json, granted=planned.limits, resumes=True)
+    action = accept_work(planned, because)
+    return run_in_foreground(
+        project,
+        chosen,
+        planned.notices,
+        as_json=as_json,
+        granted=planned.limits,
+        resumes=True,
+        describe=lambda run: {"action": action},
+    )
 
 
 def resume_options(given: Mapping[str, Any]) -> ResumeOptions:

@@ -86,9 +86,10 @@ def new(request: str, classic: bool, anew: bool, **params: Any) -> int:
     return start_or_show(planned, params, _describer(project))
 
 
-def _describer(project: Project) -> Callable[[RunDir], Mapping[str, Any]]:
-    """Describes a session of the project as other tools know it."""
-    return lambda run: _contract_of(UserSession(project, run.id, run))
+def _describer(project: Project, **sent: str) -> Callable[[RunDir], Mapping[str, Any]]:
+    """Describes a session of the project as other tools know it, with the name of a signal that was sent."""
+    named = {field: name for field, name in sent.items() if name}
+    return lambda run: {**_contract_of(UserSession(project, run.id, run)), **named}
 
 
 @session.command("list")
@@ -179,9 +180,9 @@ def resume(session: str | None, guidance: str, **params: Any) -> int:
     _refuse_fixed(found.id, params)
     options = resume_options(params)
     if found.alive:
-        withdraw_pause(found.run, options, guidance)
+        name = withdraw_pause(found.run, options, guidance)
         lines = [f"Session {found.id} is already running. If you had paused it, it continues."]
-        return print_result(params["as_json"], lines, command="session resume", run=found.id, signalled=True)
+        return print_result(params["as_json"], lines, command="session resume", run=found.id, signalled=True, name=name)
     refuse_unread_guidance(found, guidance)
     if is_complete(found) and not options.changes_run:
         lines = [
@@ -193,7 +194,7 @@ def resume(session: str | None, guidance: str, **params: Any) -> int:
     planned = plan_next_iteration(project, found.run, options)
     for consent in planned.find_consents():
         ask_consent(consent, yes=params["yes"])
-    prepare_resume(planned, guidance)
+    describe = _describer(project, name=prepare_resume(planned, guidance))
     if params["detached"]:
         arguments = options.as_arguments()
         return detach(
@@ -202,7 +203,7 @@ def resume(session: str | None, guidance: str, **params: Any) -> int:
             as_json=params["as_json"],
             command=("session", "resume"),
             options=arguments,
-            describe=_describer(project),
+            describe=describe,
         )
     return run_in_foreground(
         project,
@@ -211,7 +212,7 @@ def resume(session: str | None, guidance: str, **params: Any) -> int:
         as_json=params["as_json"],
         granted=planned.limits,
         resumes=True,
-        describe=_describer(project),
+        describe=describe,
     )
 
 
@@ -370,7 +371,8 @@ def _answer(session: str | None, answer: Signal, *, as_json: bool) -> int:
     ask_consent(find_consent_to_resume(project, found.record), yes=False)
     done = answer_approval(found, answer)
     if not found.alive and not done.is_early:
-        return run_in_foreground(project, done.run, (), as_json=as_json, describe=_describer(project))
+        describe = _describer(project, signal=done.signal)
+        return run_in_foreground(project, done.run, (), as_json=as_json, describe=describe)
     lines = [f"Sent. Session {found.id} continues within a few seconds."]
     if done.is_early:
         lines = [

@@ -111,11 +111,11 @@ def allow(hosts: tuple[str, ...], run: str | None, as_json: bool) -> int:
     """
     from ralph.app.sandbox import is_of_this_machine  # the other commands of this module need no settings
 
-    found, new = allow_hosts(open_project(), hosts, run)
+    found, new, name = allow_hosts(open_project(), hosts, run)
     lines = [f"Run {found.id} can reach {', '.join(new)} now." if new else f"Run {found.id} could reach that before."]
     if any(is_of_this_machine(host) for host in new):
         lines.append("A port of this machine opens with the next turn.")
-    return print_result(as_json, lines, command="allow", run=found.id, hosts=new)
+    return print_result(as_json, lines, command="allow", run=found.id, hosts=new, name=name)
 
 
 def _show_sent(sent: Sent, *, as_json: bool) -> int:

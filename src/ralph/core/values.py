@@ -1,7 +1,8 @@
 """Frozen dataclasses that are fast to define and to copy.
 
 `dataclasses` compiles six functions for every frozen class, which takes 0.7 ms for eight fields. A command that lists runs
-defines more than a hundred such classes, so it would spend most of its time there. `value` compiles only `__init__`.
+defines more than a hundred such classes, so it would spend most of its time there. `value` compiles only `__init__`, and
+only for a class that is used: most commands create instances of few of them.
 """
 
 from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
@@ -16,7 +17,15 @@ _UNSET = object()
 def value(cls: type[T]) -> type[T]:
     """Like `dataclasses.dataclass(frozen=True)`. For classes without `__post_init__`, `__slots__` and special fields."""
     made = dataclass(init=False, repr=False, eq=False)(cls)
-    setattr(made, "__init__", _compile_init(made))  # noqa: B010 - mypy forbids to assign to a method
+    for one in fields(cast(Any, made)):
+        if not one.init or one.kw_only or hasattr(made, "__post_init__"):
+            raise TypeError(f"{made.__name__} needs dataclasses.dataclass: {one.name} is a special field")
+
+    def initialize(self: Any, *values: Any, **by_name: Any) -> None:
+        setattr(made, "__init__", _compile_init(made))  # noqa: B010 - mypy forbids to assign to a method
+        cast(Any, made).__init__(self, *values, **by_name)
+
+    setattr(made, "__init__", initialize)  # noqa: B010
     shared = {
         "__repr__": _show,
         "__eq__": _equals,
@@ -40,8 +49,6 @@ def _compile_init(cls: Any) -> Any:
     parameters, lines = [], []
     names: dict[str, Any] = {"_assign": object.__setattr__, "_UNSET": _UNSET}
     for one in fields(cls):
-        if not one.init or one.kw_only or hasattr(cls, "__post_init__"):
-            raise TypeError(f"{cls.__name__} needs dataclasses.dataclass: {one.name} is a special field")
         value = one.name
         if one.default is not MISSING:
             names[f"_default_{one.name}"] = one.default

@@ -45,6 +45,8 @@ ALLOWED_HOSTS_FILE = "allowed-hosts"
 """The file of a run with the hosts that the user let it reach while it was going on, one in each line."""
 _WORKTREES = (".ralph", "worktrees")
 _TRIES, _PAUSE = 20, 0.05
+_SECOND = len("261117-093000")
+"""How much of an id is the second in which the run started."""
 _STAYS_WHEN_ADOPTED = ("run.json", "signals", "questions", "lock")
 """What stays in place if a run starts over."""
 UNSIGNED_RECORD = "this machine did not start it, or an older version of Ralph did"
@@ -336,14 +338,14 @@ class Project:
 
     def runs(self) -> list[RunDir]:
         """All runs, oldest first."""
+        place = self.runs_dir
         try:
-            names = sorted(entry.name for entry in os.scandir(self.runs_dir) if entry.is_dir())
+            names = sorted(entry.name for entry in os.scandir(place) if is_run_id(entry.name) and entry.is_dir())
         except FileNotFoundError:
             return []
-        runs = [RunDir(self.runs_dir / name) for name in names if is_run_id(name)]
-        seconds = [_read_second(run) for run in runs]
-        if len(set(seconds)) < len(seconds):
-            runs.sort(key=lambda run: (_read_second(run), _read_start(run), run.id))
+        runs = [RunDir(place / name) for name in names]
+        if len({name[:_SECOND] for name in names}) < len(names):
+            runs.sort(key=lambda run: (run.id[:_SECOND], _read_start(run), run.id))
         return runs
 
     def workspace(self, record: RunRecord) -> Path:
@@ -465,10 +467,6 @@ def format_time_ago(at: str) -> str:
             number = int(seconds // size)
             return f"{number} {unit} ago" if number == 1 else f"{number} {unit}s ago"
     return "just now"
-
-
-def _read_second(run: RunDir) -> str:
-    return run.id[:13]
 
 
 def _read_start(run: RunDir) -> float:

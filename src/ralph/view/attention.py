@@ -296,7 +296,9 @@ def _needs_of_end(view: RunView, ended: RunEnded) -> list[Need]:
         options = ("approve", "skip") if outcome is Outcome.AWAITING_APPROVAL else ()
         return [Need(_ASKING[outcome], ended.reason, command, at, options=options)]
     if outcome is Outcome.UNPROVEN:
-        return [Need(NeedKind.UNPROVEN, ended.reason, f'ralph accept {run} --because "..."', at)]
+        command = f'ralph accept {run} --because "..."'
+        why = ended.evidence.reason if ended.evidence else ended.reason
+        return [Need(NeedKind.UNPROVEN, why, command, at, options=("accept",))]
     if outcome is Outcome.UNVERIFIABLE:
         return [Need(NeedKind.UNPROVEN, ended.reason, _resume(view), at)]
     if not outcome.resumable:
@@ -406,6 +408,7 @@ def row_of(view: RunView) -> RunRow:
         missing=view.missing,
         sandbox=view.sandbox,
         doubt=view.doubt,
+        grade=view.ended.evidence.grade if view.ended and view.ended.evidence else "",
         next=view.next,
     )
 

@@ -57,6 +57,8 @@ def _describe_end(view: RunView) -> str:
         return f"{_what_is_done(view)}{after}"
     if outcome is Outcome.NOTHING_TO_DO:
         return "nothing to do: the checks passed before the first turn"
+    if outcome is Outcome.UNPROVEN and view.ended.evidence:
+        return f"unproven: {view.ended.evidence.reason}".rstrip(".")
     words = outcome.value.replace("-", " ")
     says_outcome = outcome in _LIMITS or reason.lower().startswith(words)
     first = reason if says_outcome else f"{words}: {reason}"
@@ -76,9 +78,11 @@ _REASON_IS_ENOUGH = (Outcome.UNVERIFIABLE, Outcome.AWAITING_APPROVAL, Outcome.AW
 
 
 def _what_is_done(view: RunView) -> str:
+    evidence = view.ended.evidence if view.ended else None
+    grade = evidence.grade if evidence else "done"
     if view.tasks:
-        return f"done: {_count_tasks(view)}"
-    return f"done: {describe_checks(view)}" if view.run_checks else "done, without checks"
+        return f"{grade}: {_count_tasks(view)}"
+    return f"{grade}: {describe_checks(view)}" if view.run_checks else "done, without checks"
 
 
 def _progress(view: RunView) -> str:

@@ -65,6 +65,8 @@ def view_schema() -> dict[str, Any]:
 
 def describe_type(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     """The schema of a type. Dataclasses and enumerations are defined once, by name."""
+    if kind is object:
+        return {}
     if kind in _SIMPLE:
         return {"type": _SIMPLE[kind]}
     origin = get_origin(kind)

@@ -44,11 +44,11 @@ _NEEDS: dict[NeedKind, Label] = {
     NeedKind.RESUME: ("pause", "Stopped", "need"),
 }
 _GRADES: dict[Grade, Label] = {
-    Grade.PROVEN: ("pass", "Proven", "pass"),
-    Grade.JUDGED: ("pass", "Judged", "pass"),
-    Grade.ACCEPTED: ("pass", "Accepted", "need"),
+    Grade.PROVEN: ("proven", "Proven", "pass"),
+    Grade.JUDGED: ("judged", "Judged", "judge"),
+    Grade.ACCEPTED: ("accept", "Accepted", "pass"),
     Grade.UNVERIFIED: ("none", "Unverified", "idle"),
-    Grade.DISPROVEN: ("fail", "Disproven", "fail"),
+    Grade.DISPROVEN: ("failo", "Disproven", "fail"),
     Grade.UNPROVEN: ("unproven", "Unproven", "need"),
 }
 CHECKS: dict[str, Label] = {
@@ -144,9 +144,16 @@ def describe_row(row: RunRow, key: str, project: str) -> dict[str, Any]:
     return {
         "key": key,
         "project_name": project,
-        "label": label_state(row),
+        "label": label_row(row),
         "need_labels": [_NEEDS[need.kind] for need in row.needs],
     }
+
+
+def label_row(row: RunRow) -> Label:
+    """The state of a run in a list. Of work that is done, the list says how well it is supported."""
+    if row.grade and row.attention is Tier.DONE and row.state == Outcome.SUCCESS and not row.doubt:
+        return _GRADES[Grade(row.grade)]
+    return label_state(row)
 
 
 def describe_view(view: RunView, now: float) -> dict[str, Any]:

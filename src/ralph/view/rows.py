@@ -10,7 +10,7 @@ from typing import Any
 from ralph.core.limits import Spent
 from ralph.core.values import value
 
-FORM = "5"
+FORM = "6"
 """Changes with what a view or a row contains. Cached ones of another form are not used."""
 
 
@@ -118,6 +118,8 @@ class RunRow:
     """Why the run cannot be read; the other fields are then empty."""
     done_by: str = ""
     """A later run that did the same task."""
+    grade: str = ""
+    """How well the verdict at its end is supported; empty without one."""
     next: str = ""
 
 

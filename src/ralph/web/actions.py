@@ -10,7 +10,14 @@ from typing import Any
 from ralph.app.changes import restore_iteration, undo_turn
 from ralph.app.comments import MAX_CHARS, MAX_COMMENTS, post_comments
 from ralph.app.landing import land_run
-from ralph.app.resume import ResumeOptions, plan_next_iteration, plan_resume, prepare_resume
+from ralph.app.resume import (
+    ResumeOptions,
+    accept_work,
+    plan_acceptance,
+    plan_next_iteration,
+    plan_resume,
+    prepare_resume,
+)
 from ralph.app.run_engine import start_detached
 from ralph.app.runs import clean_runs, refuse_inside_a_turn
 from ralph.app.sessions import answer_approval, find_next_batch, find_session
@@ -51,14 +58,23 @@ def send(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
     signal = Signal("", SignalType(kind), read_text(body, "text"), now=body.get("now") is True, by=user.by)
     if kind == SignalType.ABORT and not signal.message:
         signal = Signal("", SignalType.ABORT, "aborted in the browser", by=user.by)
-    name = ""
-    if kind != SignalType.ABORT or found.run.alive or not found.run.can_go_on:
-        name = send_signal(found.project, signal, read_text(body, "target", most=80), found.run.id).name
     if kind == SignalType.ABORT and not found.run.alive and found.run.can_go_on:
-        # It had stopped, or stopped by itself before it took the signal. The engine that ends it needs a process of its own.
-        refuse_inside_a_turn("an agent cannot send signals", "put it into your answer instead")
-        start_detached(found.project, found.run, ("abort",), (f"--message={signal.message} ({user.by})",))
+        name = _abort_stopped_run(found, signal)
+    else:
+        name = send_signal(found.project, signal, read_text(body, "target", most=80), found.run.id).name
+        if kind == SignalType.ABORT and not found.run.alive and found.run.can_go_on:
+            # It stopped by itself before it took the signal, which still waits.
+            _abort_stopped_run(found, None)
     return {"signal": name, "alive": found.run.alive}
+
+
+def _abort_stopped_run(found: FoundRun, signal: Signal | None) -> str:
+    """End a run that has no engine. The engine that ends it needs a process of its own."""
+    refuse_inside_a_turn("an agent cannot send signals", "put it into your answer instead")
+    found.run.refuse_untrusted()
+    name = found.run.mailbox.post(signal).name if signal else ""
+    start_detached(found.project, found.run, ("abort",))
+    return name
 
 
 def answer(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
@@ -136,6 +152,16 @@ def approve(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
     return {"signal": done.signal, "choice": choice.lower(), "resumed": not done.is_early}
 
 
+def accept(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
+    """Accept work that passes its checks and that Ralph could not prove. The run checks it once more, and ends."""
+    refuse_inside_a_turn("an agent cannot accept its own work", "leave that to the user")
+    because = read_text(body, "text", required=True)
+    planned = plan_acceptance(found.project, found.run, because, user.by)
+    action = accept_work(planned, because, user.by)
+    _start(found, _resume_command(found))
+    return {"action": action, "resumed": True}
+
+
 def resume(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
     """Continue a run that stopped. The text is guidance, or the feedback that a session waits for."""
     refuse_inside_a_turn()
@@ -149,8 +175,12 @@ def resume(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
     planned = plan(found.project, found.run, ResumeOptions())
     prepare_resume(planned)
     name = found.run.mailbox.post(Signal("", SignalType.RESUME, guidance, by=user.by)).name
-    _start(found, ("session", "resume") if is_session else ("resume",))
+    _start(found, _resume_command(found))
     return {"signal": name, "resumed": True}
+
+
+def _resume_command(found: FoundRun) -> tuple[str, ...]:
+    return ("session", "resume") if found.run.record().workflow in SESSION_WORKFLOWS else ("resume",)
 
 
 def _start(found: FoundRun, command: tuple[str, ...]) -> None:
@@ -194,6 +224,7 @@ OPEN_ACTIONS: dict[str, Action] = {"signals": send, "answers": answer, "comments
 """What a token with the role admin may do."""
 GUARDED_ACTIONS: dict[str, Action] = {
     "approve": approve,
+    "accept": accept,
     "resume": resume,
     "land": land,
     "undo": undo,

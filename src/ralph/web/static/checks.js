@@ -1,5 +1,5 @@
 // Evidence: a matrix of checks by iteration, the output of each, and what the guards found.
-import { html, clock, count, Empty, ErrorNote, Icon, CopyButton, Prose, shortSpan, useEffect, useKeys, useState, copyText } from './lib.js';
+import { html, Badge, clock, count, Empty, ErrorNote, Icon, CopyButton, Prose, shortSpan, useEffect, useKeys, useState, copyText } from './lib.js';
 import { get } from './api.js';
 import { Hunk, useDiff } from './diff.js';
 
@@ -10,17 +10,33 @@ export function ChecksTab({ view, iteration, onIteration }) {
   const [chosen, setChosen] = useState(null);
   if (!view.checks.length) {
     return html`<section class="pane" aria-label="Checks"><div class="box"><${Empty} title=${view.run.checks.length ? 'Not checked yet'
-      : 'This run has no checks'}>${view.run.checks.length ? `${view.run.checks.join(', ')} runs before the first turn and after each.`
+      : 'This run has no checks'}>${view.run.checks.length ? html`<${Prose} text=${view.run.checks.join(', ')} /> ${' '}runs before the first turn and after each.`
   : 'Its result cannot be verified.'}<//></div></section>`;
   }
   const first = view.checks.find((check) => check.status !== 'passed') || view.checks[0];
   const check = view.checks.find((one) => chosen && one.scope === chosen.scope && one.title === chosen.title) || first;
   const point = pointAt(check, chosen?.column ?? iteration) || check.history.at(-1);
   return html`<section class="pane" aria-label="Checks">
+    <${Grade} view=${view} />
     ${scopes.map((scope) => html`<${Matrix} key=${scope} view=${view} scope=${scope} check=${check} point=${point}
       onChoose=${(one, column) => { setChosen({ scope: one.scope, title: one.title, column }); onIteration?.(column); }} />`)}
     <${Detail} key=${`${check.scope} ${check.title}`} view=${view} check=${check} point=${point} />
     <${Findings} view=${view} /></section>`;
+}
+
+// What the verdict rests on. There is none before the end, and nothing that this machine did not verify.
+function Grade({ view }) {
+  const evidence = !view.alive && !view.doubt && view.ended?.evidence;
+  if (!evidence) return null;
+  const names = (files) => html`<span class="files">${files.slice(0, 12).map((file) => html`<code>${file}</code> `)}${files.length > 12
+    && `and ${files.length - 12} more`}</span>`;
+  const facts = [['Why', evidence.reason]];
+  if (evidence.compared) facts.push(['Compared', evidence.compared]);
+  if (evidence.restored.length) facts.push(['As before the run', names(evidence.restored)]);
+  if (evidence.to_judge.length) facts.push(['To be judged', names(evidence.to_judge)]);
+  return html`<div class="box" data-grade=${evidence.grade}><header><h3>Evidence</h3><${Badge} label=${view.display.grade} /></header>
+    <div class="in"><dl class="kv wide">${facts.map(([name, value]) => html`<dt>${name}</dt><dd>${typeof value === 'string'
+    ? html`<${Prose} text=${value} />` : value}</dd>`)}</dl></div></div>`;
 }
 
 export function columnsOf(checks) {
@@ -128,8 +144,10 @@ function Findings({ view }) {
   const open = view.findings.filter((one) => one.is_open);
   const { data } = useDiff(view, '', open.length > 0);
   if (!open.length) return null;
+  const isHeld = open.some(({ finding }) => finding.severity === 'error');
+  const weight = view.alive ? 'goes to the agent with the next prompt' : isHeld ? 'holds the result up' : 'a warning, which holds nothing up';
   return html`<div class="box"><header><${Icon} name="warn" tone="need" /><h3>${count(open.length, 'guard finding')}</h3>
-      <span class="dim">${view.alive ? 'goes to the agent with the next prompt' : 'holds the result up'}</span></header>
+      <span class="dim">${weight}</span></header>
     ${open.map(({ finding, key }) => html`<div class="finding"><p><b><${Prose} text=${finding.sentence} /></b></p>
       <p class="sm dimmer"><code>${finding.rule}</code> · <a class="link mono" href=${`/r/${view.key}/diff`}>${finding.path}${finding.line
   ? `:${finding.line}` : ''}</a> · ${key} · ${finding.severity}</p></div>

@@ -57,7 +57,7 @@ export function DiffTab({ view, me, turn, onTurn }) {
     ? `, ${one.task}` : ''}), ${count(one.files, 'file')}</option>`)}</select></label>
         <div class="seg only-wide" role="group" aria-label="Layout"><button aria-pressed=${!isSplit} onClick=${() => setIsSplit(false)}>Unified</button>
           <button aria-pressed=${isSplit} onClick=${() => setIsSplit(true)}>Split</button></div>
-        <span class="sm dimmer">${isMine ? 'Choose a line to comment on it.' : ''}</span></div>
+        <span class="sm dimmer only-wide">${isMine ? 'Choose a line to comment on it.' : ''}</span></div>
       ${error && html`<${ErrorNote} error=${error} />`}
       ${!data && !error && html`<${Loading} lines=${8} />`}
       ${data && !files.length && html`<div class="box"><${Empty} title="Nothing changed">${turn ? 'This turn changed no files.' : 'The run has changed no files so far.'}<//></div>`}

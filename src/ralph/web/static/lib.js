@@ -32,6 +32,11 @@ export function Prose({ text }) {
   return String(text).split('`').map((part, n) => (n % 2 ? html`<code>${part}</code>` : part));
 }
 
+// A text of the server as a sentence. What begins with code stays as it is.
+export function sentence(text) {
+  return String(text).replace(/^[a-z]/, (letter) => letter.toUpperCase());
+}
+
 export function Empty({ title, children }) {
   return html`<div class="empty"><b>${title}</b>${children}</div>`;
 }

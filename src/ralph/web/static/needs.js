@@ -1,5 +1,5 @@
 // Cards for what needs the user, answered in place. Keys work only while the card has the focus.
-import { html, Badge, CopyButton, firstLine, Icon, Prose, clock, span, useKeys, useRef, useState } from './lib.js';
+import { html, Badge, CopyButton, count, firstLine, Icon, Prose, clock, sentence, span, useKeys, useRef, useState } from './lib.js';
 import { act } from './api.js';
 
 export function NeedCard({ row, need, label, now, me, onDone, showsRun = true }) {
@@ -71,7 +71,7 @@ function Approval({ need, run, isMine, isSending, card, id }) {
   const keep = () => choose('approve', 'Approved. The session keeps what it learned and continues.');
   const skip = () => choose('skip', 'Skipped. The session continues without it.');
   useKeys(isMine ? { a: keep, d: skip } : {}, card);
-  return html`<h3 class="ask" id=${id}>Keep what this session learned?</h3><p class="why"><${Prose} text=${need.text} /></p>
+  return html`<h3 class="ask" id=${id}>Keep what this session learned?</h3><p class="why"><${Prose} text=${sentence(need.text)} /></p>
     <label class="composer body"><span class="sr">What to keep</span><textarea rows="2" value=${text}
       placeholder="What to keep, if not all of it" onInput=${(event) => setText(event.target.value)}></textarea></label>
     <div class="acts"><button class="btn" disabled=${!isMine || isSending} onClick=${keep}>Approve… <kbd>a</kbd></button>
@@ -95,10 +95,10 @@ function ResumeBody({ row, need, run, isMine, isSending, card, showsRun, id }) {
   useKeys(isMine ? { r: () => area.current?.focus(), z: aside } : {}, card);
   const title = { guidance: 'How should it continue?', feedback: 'What should change in the next iteration?',
     unproven: 'The result could not be verified' }[need.kind] || 'It stopped before it was done';
-  return html`<h3 class="ask" id=${id}>${title}</h3><p class="why"><${Prose} text=${need.text} /></p>
-    ${rest && html`<p class="sm dim body"><${Prose} text=${rest} /></p>`}
+  return html`<h3 class="ask" id=${id}>${title}</h3><p class="why"><${Prose} text=${sentence(need.text)} /></p>
+    ${rest && html`<p class="sm dim body"><${Prose} text=${sentence(rest)} /></p>`}
     <label class="composer body"><span class="sr">Guidance</span><textarea ref=${area} rows="2" value=${text}
-      placeholder=${asks ? 'Your guidance' : 'Guidance for the next turn, if any'}
+      placeholder=${need.kind === 'feedback' ? 'Your feedback' : asks ? 'Your guidance' : 'Guidance for the next turn, if any'}
       onInput=${(event) => setText(event.target.value)}></textarea></label>
     <div class="acts"><button class=${`btn ${asks ? 'primary' : ''}`} title="Needs your passphrase" onClick=${go}
         disabled=${!isMine || isSending || (asks && !text.trim())}>${isSending ? 'Starting…' : 'Resume…'}</button>
@@ -106,6 +106,27 @@ function ResumeBody({ row, need, run, isMine, isSending, card, showsRun, id }) {
       <${CopyButton} text=${need.command} label="Copy command" kind="quiet" />
       <button class="btn quiet" disabled=${!isMine || isSending} onClick=${aside}>Snooze 1 h <kbd>z</kbd></button><span class="grow"></span>
       ${!showsRun && html`<span class="sm dimmer only-wide now">Needs your passphrase</span>`}</div>`;
+}
+
+// The decision is the user's alone, so that no button stands out.
+function Unproven({ row, need, run, isMine, isSending, card, showsRun, id }) {
+  const [text, setText] = useState('');
+  const area = useRef(null);
+  const passed = row.checks_passed ?? row.checks.filter((check) => !check.scope && check.status === 'passed').length;
+  const aside = () => run('snooze', { minutes: 60 }, 'Snoozed for an hour. A question ends the snooze.');
+  useKeys(isMine ? { r: () => area.current?.focus(), z: aside } : {}, card);
+  if (!need.options.includes('accept')) return html`<${ResumeBody} ...${{ row, need, run, isMine, isSending, card, showsRun, id }} />`;
+  const cannot = !isMine || isSending || !text.trim();
+  return html`<h3 class="ask" id=${id}>Accept this result without a proof?</h3><p class="why"><${Prose} text=${sentence(need.text)} /></p>
+    ${passed > 0 && html`<ul class="body facts"><li><${Icon} name="check" tone="pass" />${count(passed, 'check')} ${passed === 1 ? 'passes' : 'pass'} in
+      the workspace</li></ul>`}
+    <label class="composer body"><span class="sr">Your reason</span><textarea ref=${area} rows="2" value=${text}
+      placeholder="Why the work is right, or what to change" onInput=${(event) => setText(event.target.value)}></textarea></label>
+    <div class="acts"><button class="btn" disabled=${cannot} onClick=${() => run('accept', { text }, 'Accepted. Ralph runs the checks once more.')}>Accept…</button>
+      <button class="btn" disabled=${cannot} onClick=${() => run('resume', { text }, 'Sent back. It continues with your guidance.')}>Send back…</button>
+      ${showsRun && html`<a class="btn quiet" href=${`/r/${row.key}/checks`}>Evidence</a>`}
+      <${CopyButton} text=${need.command} label="Copy command" kind="quiet" /><span class="grow"></span>
+      <span class="sm dimmer">Recorded as “accepted”, with your reason; needs your passphrase</span></div>`;
 }
 
 function Conflict({ row, need, showsRun, id }) {
@@ -124,4 +145,4 @@ function Missing({ row, need, id }) {
       <${CopyButton} text=${need.command} label="Copy command" kind="quiet" /></div>`;
 }
 
-const BODIES = { question: Question, approval: Approval, conflict: Conflict, missing: Missing };
+const BODIES = { question: Question, approval: Approval, unproven: Unproven, conflict: Conflict, missing: Missing };

@@ -1,5 +1,5 @@
 // The page of one run: headline, limits, actions, the work on the left, tabs.
-import { html, agentName, Badge, Bar, clock, CopyButton, count, ErrorNote, firstLine, Icon, Loading, money, Note, Prose, roleName, span, tokens, useClock, useEffect,
+import { html, agentName, Badge, Bar, clock, CopyButton, count, ErrorNote, firstLine, Icon, Loading, money, Note, Prose, roleName, sentence, span, tokens, useClock, useEffect,
   useKeys, useRef, useState } from './lib.js';
 import { act, get, stream } from './api.js';
 import { navigate } from './app.js';
@@ -22,6 +22,8 @@ export function RunPage({ id, tab, me, onLost, onSay }) {
   const composer = useRef(null);
   const isMine = me.role === 'admin' && !me.read_only && !gone;
   const current = tab || (view && !view.alive ? 'checks' : 'live');
+  // On a phone, the cards would push what is reviewed off the screen.
+  const isReview = ['diff', 'signals'].includes(current);
   const open = (name) => navigate(`/r/${id}/${name}`);
   useEffect(() => { if (view) document.title = `${firstLine(view.run.task)} · Ralph`; }, [view?.run.task]);
   useEffect(() => { if (view) onSay(`${view.display.label[1]}: ${view.headline}`); }, [view?.display.label[1]]);
@@ -63,8 +65,10 @@ export function RunPage({ id, tab, me, onLost, onSay }) {
       ${gone && html`<${Note} kind="need"><b>The run was removed.</b> What you see is the last that was known. <a class="link" href="/">Inbox</a><//>`}
       ${offline && !gone && html`<${Note} kind="need"><b>Not connected.</b> What you see is from ${offline}. Trying again.<//>`}
       ${view.doubt && html`<${Note} kind="need"><b>Ralph cannot vouch for this run:</b> ${view.doubt}.<//>`}
-      ${!gone && view.needs.slice(0, 4).map((need, n) => html`<${NeedCard} key=${`${need.kind}-${need.id}`} row=${row} need=${need} label=${view.display.need_labels[n]}
-        now=${now} me=${me} showsRun=${false} onDone=${(said) => { onSay(said); reload(); }} />`)}</div>`}
+      ${!gone && isReview && view.needs.length > 0 && html`<a class="note need only-phone" href=${`/r/${id}/${view.alive ? 'live' : 'checks'}`}>
+        <${Icon} name=${view.display.need_labels[0][0]} tone="need" /><span><b>${view.display.need_labels[0][1]}.</b> <${Prose} text=${sentence(firstLine(view.needs[0].text))} /></span></a>`}
+      ${!gone && html`<div class=${`needs ${isReview ? 'only-wide' : ''}`}>${view.needs.slice(0, 4).map((need, n) => html`<${NeedCard} key=${`${need.kind}-${need.id}`} row=${row} need=${need} label=${view.display.need_labels[n]}
+        now=${now} me=${me} showsRun=${false} onDone=${(said) => { onSay(said); reload(); }} />`)}</div>`}</div>`}
     <main class=${`panes ${current === 'diff' ? 'two' : ''} ${current === 'signals' ? 'two' : ''}`} id="main">
       ${current === 'diff' ? html`<${DiffTab} view=${view} me=${me} turn=${diffTurn} onTurn=${setDiffTurn} />` : html`
         <${Work} view=${view} now=${now} turn=${turn} iteration=${iteration} onTurn=${(number) => { setTurn(number); open('live'); }}
@@ -81,13 +85,13 @@ function Head({ view, now, id, tab, isMine, panel, setPanel, send, steer }) {
   const isRunning = view.turns.some((turn) => turn.end === null);
   const link = (name, text, extra) => html`<a href=${`/r/${id}/${name}`} aria-current=${tab === name ? 'page' : null}>${text}${extra}</a>`;
   return html`<div class="rhead"><nav class="crumb" aria-label="Where you are"><a href="/runs">${view.project_name}</a><${Icon} name="right" />${view.workflow}
-      <${Icon} name="right" /><span class="mono">${view.run.id}</span><span>·</span><span class="cut" title=${view.agent}>${agentName(view.agent || view.run.agents.join(', '))}</span>
-      ${view.run.branch && html`<span>·</span><${Icon} name="branch" /><span class="mono cut">${view.run.branch}</span>`}
+      <${Icon} name="right" /><span class="mono">${view.run.id}</span><span class="dot">·</span><span class="cut" title=${view.agent}>${agentName(view.agent || view.run.agents.join(', '))}</span>
+      ${view.run.branch && html`<span class="dot">·</span><${Icon} name="branch" /><span class="mono cut">${view.run.branch}</span>`}
       <span class="only-wide">·</span><span class="only-wide now">started ${clock(view.started_at || view.run.created_at)}, ${span(now - (view.started_at || view.run.created_at))} ago</span></nav>
     <div class="line1"><h1 class="cut" title=${view.run.task}>${firstLine(view.run.task)}</h1><${Badge} label=${view.display.label} />
-      <${Badge} label=${view.display.grade} />${view.display.sandbox && html`<span class="row" title=${view.sandbox}><${Badge} label=${view.display.sandbox} /></span>`}<span class="grow"></span><${Actions} view=${view} isMine=${isMine} setPanel=${setPanel} send=${send} steer=${steer} /></div>
+      ${view.display.grade[1] !== view.display.label[1] && html`<${Badge} label=${view.display.grade} />`}${view.display.sandbox && html`<span class="row" title=${view.sandbox}><${Badge} label=${view.display.sandbox} /></span>`}<span class="grow"></span><${Actions} view=${view} isMine=${isMine} setPanel=${setPanel} send=${send} steer=${steer} /></div>
     ${panel && html`<${Confirm} view=${view} panel=${panel} onClose=${() => setPanel('')} send=${send} />`}
-    <p class="headline"><${Prose} text=${view.headline} /></p>
+    <p class="headline"><${Prose} text=${sentence(view.headline)} /></p>
     <div class="limits">${view.limits.filter((limit) => limit.name !== 'deadline').map((limit) => html`<div class="limit"><div class="k">
       <span>${view.display.limits[limit.name] || limit.name}</span><span>${amount(limit)}</span></div><${Bar} share=${limit.share} /></div>`)}
       ${!view.limits.some((limit) => limit.name === 'cost') && html`<div class="limit"><div class="k"><span>${view.display.limits.cost}, no limit</span>
