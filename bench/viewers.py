@@ -22,8 +22,8 @@ from ralph.store.runs import Project, RunDir
 from views import Row, create_run
 
 VIEWERS, EVENTS_PER_SECOND = 50, 40
-LATE, PROCESSOR = 5.0, 50.0
-"""How much later an event may come with all viewers, and how much more processor time it may take: at most one page each."""
+LATE, PROCESSOR, MEMORY = 5.0, 50.0, 2.0
+"""How much later an event may come with all viewers, and how much more of the processor and the memory it may take."""
 
 
 @dataclass
@@ -33,6 +33,8 @@ class Load:
     lost: int = 0
     delays: list[float] = field(default_factory=list)
     processor: float = 0.0
+    memory: float = 0.0
+    """The most that the server had in memory, in MB."""
 
 
 def bench_viewers(row: Row, seconds: float) -> None:
@@ -45,6 +47,8 @@ def bench_viewers(row: Row, seconds: float) -> None:
     row(f"delay (95 %) {what}", f"{delays[0]:.0f} ms", f"{delays[1]:.0f} ms", delays[0] / delays[1], LATE)
     ratio = many.processor / max(one.processor, 0.01)
     row("processor time of the server", f"{many.processor:.2f} s", f"{one.processor:.2f} s", ratio, PROCESSOR)
+    more = many.memory / one.memory
+    row("memory of the server", f"{many.memory:.0f} MB", f"{one.memory:.0f} MB", more, MEMORY)
 
 
 def measure_load(viewers: int, seconds: float) -> Load:
@@ -67,6 +71,7 @@ def measure_load(viewers: int, seconds: float) -> Load:
         before = processor_seconds(server.pid)
         load = asyncio.run(watch_and_write(run, viewers, seconds, port, token, path))
         load.processor = processor_seconds(server.pid) - before
+        load.memory = peak_memory(server.pid)
         return load
     finally:
         server.terminate()
@@ -121,3 +126,9 @@ def processor_seconds(process: int) -> float:
     """The processor time that a process used so far."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def peak_memory(process: int) -> float:
+    """The most that a process had in memory so far, in MB."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024

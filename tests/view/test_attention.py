@@ -191,6 +191,13 @@ def test_a_conflict_is_needed_with_its_files_and_branch() -> None:
     assert need.text == "task-1 has a merge conflict: a.py"
 
 
+def test_a_conflict_of_a_follow_up_task_ends_when_the_task_is_done() -> None:
+    conflict = replace(CONFLICT, key="merge-task-4_1-1-1", worktree="task-4_1/1")
+    failed = replace(TASK_FAILED, task="task-4.1")
+    assert view_of(START, failed, conflict).needs[0].text == "task-4.1 has a merge conflict: a.py"
+    assert view_of(START, failed, conflict, replace(failed, state=TaskState.DONE)).needs == ()
+
+
 def test_a_run_that_ended_on_a_limit_names_the_option_that_raises_it() -> None:
     view = view_of(START, replace(ended(Outcome.LIMIT_ITERATIONS), limits=Limits(iterations=2)), alive=False)
     assert view.next == "ralph resume 261117-093000-k3x9 --max-iterations 4"

@@ -145,6 +145,21 @@ def test_unproven_work_is_accepted_with_the_passphrase_and_a_reason(tmp_path: Pa
         assert (again.status, len(server.view(key)["actions"])) == (400, 1)
 
 
+def test_journal_page_and_schema_of_a_run_can_be_fetched(server: Server) -> None:
+    key = server.start_loop(WAITS, "--max-iterations", "1")
+    server.wait_for(key, lambda view: not view["alive"])
+    journal = server.journal(key)
+    found = server.get(f"/api/runs/{key}/journal?from=2&to=4").data
+    assert (found["lines"], found["next"]) == (journal[1:4], None)
+    [ended] = server.get(f"/api/runs/{key}/journal?type=run.ended").data["lines"]
+    assert ended == journal[-1]
+    assert server.get(f"/api/runs/{key}/journal?from=x").status == 400
+    page = server.get(f"/api/export/{key}.html")
+    assert page.headers["content-disposition"].startswith("attachment")
+    assert "<script" not in page.text and key.partition("@")[0] in page.text
+    assert "headline" in server.get("/api/schema").data["properties"]
+
+
 def test_without_a_passphrase_the_page_can_only_view_and_steer(server: Server, tmp_path: Path) -> None:
     with serving(make_project(tmp_path), tmp_path / "state", passphrase=False) as other:
         for action in ("undo", "land", "approve", "accept", "resume"):

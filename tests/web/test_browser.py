@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_actions import ASKS, LISTENS, SESSION_AGENT, WAITS
+from test_actions import ASKS, CHANGES_CHECK, LISTENS, PROOF_ONLY, SESSION_AGENT, WAITS
 from web_server import PASSPHRASE, Server, make_project, project_name, serving
 
 from ralph.store.runs import Project
@@ -145,6 +145,28 @@ def test_undo_asks_for_the_passphrase(page: Any, server: Server) -> None:
     page.get_by_role("button", name="Continue").click()
     page.get_by_text("undid turn 1").wait_for()
     assert (server.root / "value.txt").read_text() == "one\ntwo\nthree\n"
+
+
+def test_unproven_work_is_accepted_on_its_card(browser: Any, tmp_path: Path) -> None:
+    with serving(make_project(tmp_path), tmp_path / "state") as server:
+        key = server.start_loop(CHANGES_CHECK, *PROOF_ONLY, task="Mend the check")
+        server.wait_for(key, lambda view: not view["alive"])
+        page = open_page(browser, server, viewport={"width": 390, "height": 844})
+        card = page.locator(".card[data-need=unproven]")
+        card.get_by_text("Accept this result without a proof?").wait_for()
+        assert card.get_by_role("button", name="Accept…").is_disabled(), "a reason is needed"
+        card.get_by_label("Your reason").fill("I read the change of the check")
+        card.get_by_role("button", name="Accept…").click()
+        page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
+        page.get_by_role("button", name="Continue").click()
+        page.get_by_text("Accepted. Ralph runs the checks once more.").first.wait_for()
+        server.wait_for(key, lambda view: view["state"] == "success" and not view["alive"])
+        go(page, server, f"/r/{key}/checks")
+        evidence = page.locator("[data-grade=accepted]")
+        evidence.get_by_text("I read the change of the check").wait_for()
+        evidence.get_by_text("Accepted", exact=True).wait_for()
+        assert page.problems == []
+        page.context.close()
 
 
 def test_several_runs_are_chosen_by_keys_and_removed_together(page: Any, server: Server) -> None:

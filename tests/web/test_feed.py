@@ -45,7 +45,12 @@ def parse(data: bytes) -> tuple[str, str, dict]:
 
 
 async def take(frames: AsyncIterator[bytes], count: int) -> list[tuple[str, str, dict]]:
-    return [parse(await asyncio.wait_for(anext(frames), 30)) for _ in range(count)]
+    """So many frames. Frames that come together are one piece of the stream."""
+    found: list[tuple[str, str, dict]] = []
+    while len(found) < count:
+        piece = await asyncio.wait_for(anext(frames), 30)
+        found += [parse(one) for one in piece.split(b"\n\n") if one]
+    return found
 
 
 def opened(journal: Journal) -> RunFeed:

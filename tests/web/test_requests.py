@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from web_server import Server, make_project, serving
+from web_server import PASSPHRASE, Server, make_project, serving
 
 ROUTES = ("/api/me", "/api/runs", "/api/runs/x@y", "/api/runs/x@y/diff", "/api/stream?runs=1", "/api/nothing")
+ROUTES += ("/api/runs/x@y/journal", "/api/export/x@y.html", "/api/schema")
 
 
 @pytest.mark.parametrize("path", ROUTES)
@@ -70,6 +71,9 @@ def test_large_bodies_are_refused_before_they_are_read(server: Server) -> None:
         "/api/runs/..%2f..%2fetc@0123456789",
         "/api/runs/..@{project}",
         "/api/runs/%2e%2e@{project}/diff",
+        "/api/runs/..%2f..@{project}/journal",
+        "/api/export/..@{project}.html",
+        "/api/export/../../../etc/passwd.html",
         "/static/../access.py",
         "/static/..%2faccess.py",
         "/static/%2e%2e/access.py",
@@ -111,6 +115,7 @@ def test_tokens_have_roles_and_can_be_removed(server: Server) -> None:
     assert server.get("/api/me", token=token).data["role"] == "view"
     refused = server.post("/api/runs/x@y/signals", {"type": "PAUSE"}, token=token)
     assert (refused.status, "phone" in refused.error["what"]) == (403, True)
+    assert server.post("/api/unlock", {"passphrase": PASSPHRASE}, token=token).status == 403
     listed = server.ralph("web", "token", "list")
     assert "phone" in listed and token not in listed
     server.ralph("web", "token", "remove", "phone")

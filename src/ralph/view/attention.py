@@ -32,6 +32,7 @@ from ralph.view.model import (
     Tier,
     TurnView,
 )
+from ralph.view.work import name_task
 
 UNRECEIVED_SECONDS = 60.0
 IDLE_SECONDS = 120.0
@@ -310,7 +311,7 @@ def _open_conflicts(view: RunView) -> list[MergeView]:
     """The merges that could not be made and whose task was not finished since."""
     latest: dict[str, MergeView] = {}
     for merge in view.merges:
-        latest[_task_of(merge)] = merge
+        latest[_task_of(view, merge)] = merge
     done = {task.id for task in view.tasks if task.state in (TaskState.DONE, TaskState.CANCELLED)}
     failed = {task.id for task in view.tasks if task.state is TaskState.FAILED}
     found = []
@@ -322,8 +323,8 @@ def _open_conflicts(view: RunView) -> list[MergeView]:
     return found
 
 
-def _task_of(merge: MergeView) -> str:
-    return merge.workspace.rpartition("/")[0] or merge.workspace
+def _task_of(view: RunView, merge: MergeView) -> str:
+    return name_task(merge.workspace, view.tasks) or merge.workspace
 
 
 def _conflict(view: RunView, merge: MergeView) -> Need:
@@ -332,7 +333,7 @@ def _conflict(view: RunView, merge: MergeView) -> Need:
         MergeResult.REVERTS: "would revert work that is already merged",
     }
     reason = what.get(merge.end, "has a merge conflict") if merge.end else "is not merged"
-    text = f"{_task_of(merge)} {reason}" + (f": {', '.join(merge.files[:5])}" if merge.files else "")
+    text = f"{_task_of(view, merge)} {reason}" + (f": {', '.join(merge.files[:5])}" if merge.files else "")
     command = f"git log -p {merge.branch}" if merge.branch else f"ralph logs {view.run.id}"
     return Need(
         kind=NeedKind.CONFLICT,

@@ -170,7 +170,7 @@ def _start_turn(view: RunView, record: Record, entry: TurnStarted) -> RunView:
         role=entry.role,
         agent=entry.agent,
         attempt=entry.attempt,
-        task=task_of(view.workflow, entry.key),
+        task=task_of(view.workflow, entry.key, view.tasks),
         is_iteration=entry.is_iteration,
         is_repair=entry.is_repair,
         started_at=record.at,

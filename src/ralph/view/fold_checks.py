@@ -10,7 +10,7 @@ from ralph.view.work import task_of
 
 def add_verdict(view: RunView, record: Record, key: str, verdict: Verdict, iteration: int) -> RunView:
     """The view after the engine judged some work."""
-    scope = task_of(view.workflow, key)
+    scope = task_of(view.workflow, key, view.tasks)
     checks = view.checks
     for result in verdict.results:
         before = next((one for one in checks if (one.scope, one.title) == (scope, result.title)), None)
@@ -99,11 +99,11 @@ def _update_findings(view: RunView, record: Record, key: str, scope: str, verdic
     is_judged = bool(found) or not verdict.failed
     kept = []
     for one in view.findings:
-        if task_of(view.workflow, one.key) != scope or not is_judged:
+        if task_of(view.workflow, one.key, view.tasks) != scope or not is_judged:
             kept.append(one)
         elif one.finding not in found:
             kept.append(copy_with(one, is_open=False))
-    known = {one.finding: one for one in view.findings if task_of(view.workflow, one.key) == scope}
+    known = {one.finding: one for one in view.findings if task_of(view.workflow, one.key, view.tasks) == scope}
     for finding in verdict.findings:
         first = known.get(finding)
         kept.append(

@@ -1,15 +1,18 @@
 """What a key of work says about it. Keys of sessions are parsed only for sessions, because commands have to start fast."""
 
+from collections.abc import Iterable
+
 from ralph.core.ids import SESSION_WORKFLOWS, WorkKey, WorkKind
+from ralph.view.model import TaskView
 
 
-def task_of(workflow: str, key: str) -> str:
-    """The task that a turn or a check is for; empty for the whole run."""
+def task_of(workflow: str, key: str, tasks: Iterable[TaskView] = ()) -> str:
+    """The task that a turn or a check is for; empty for the whole run. `tasks` are those of the run so far."""
     if workflow not in SESSION_WORKFLOWS:
         return ""
     merge = WorkKey.parse(key)
     if merge and merge.kind is WorkKind.MERGE:
-        return _split_worktree(merge.worktree)[0]
+        return name_task(merge.worktree, tasks)
     from ralph.workflows.session.work_keys import OF_TASK, SessionKey
 
     work = SessionKey.parse(key)
@@ -29,6 +32,12 @@ def iteration_of(workflow: str, key: str) -> int:
 
     session = SessionKey.parse(key)
     return session.iteration or session.attempt if session else 0
+
+
+def name_task(worktree: str, tasks: Iterable[TaskView]) -> str:
+    """The task of a session's worktree. The name of the worktree has no dots: `task-4_1/2` is of task-4.1."""
+    name = _split_worktree(worktree)[0]
+    return next((task.id for task in tasks if task.id.replace(".", "_") == name), name)
 
 
 def _split_worktree(name: str) -> tuple[str, int]:

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,15 @@ from starlette.routing import Route
 
 from ralph import __version__
 from ralph.app.changes import diff_run
+from ralph.app.export import export_html
+from ralph.core.codec import parse_json_object
 from ralph.core.errors import LockedError, RalphError, StateError, UsageError
 from ralph.core.text import clean_text
 from ralph.documents.diff import parse_diff
-from ralph.store.files import open_regular
+from ralph.store.files import open_regular, to_bytes
 from ralph.store.journal import read_raw
 from ralph.view import labels
-from ralph.view.json_form import to_json
+from ralph.view.json_form import to_json, view_schema
 from ralph.web.access import PROOF_SECONDS, AccessControl, Role, User, has_passphrase
 from ralph.web.actions import GUARDED_ACTIONS, OPEN_ACTIONS, read_text
 from ralph.web.feed import Feeds, StreamPosition, find_turn, shorten_event
@@ -58,7 +61,10 @@ class Site:
             Route("/api/runs/{key}/turns/{turn:int}/events", read(self.turn_events)),
             Route("/api/runs/{key}/turns/{turn:int}/prompt", read(self.prompt)),
             Route("/api/runs/{key}/output", read(self.output)),
+            Route("/api/runs/{key}/journal", read(self.journal)),
             Route("/api/runs/{key}/diff", read(self.diff)),
+            Route("/api/export/{key}.html", read(self.export)),
+            Route("/api/schema", read(lambda request: view_schema())),
             Route("/api/stream", self.stream),
             Route("/api/unlock", act(self.unlock), methods=["POST"]),
             Route("/api/runs/{key}/snooze", act(self.snooze), methods=["POST"]),
@@ -187,6 +193,34 @@ class Site:
             raise NoSuchRunError("there is no such output", where=log[:200], todo="use the `log` of a check")
         return _read_range(directory / "stdout", _number(request.query_params.get("offset", "0"), "offset"))
 
+    def journal(self, request: Request) -> dict[str, Any]:
+        """Lines of the journal from one to another, 500 at most, or only those of one type."""
+        path, query = self.find(request).run.path / "journal.jsonl", request.query_params
+        first, last = _number(query.get("from", "1"), "from"), _number(query.get("to", "99999999999"), "to")
+        kind, size = query.get("type", ""), 0
+        lines: list[dict[str, Any]] = []
+        with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
+            # The lines are counted, and only those that are asked for are parsed.
+            for line in islice(file, max(0, first - 1), last):
+                found = parse_json_object(line) if line.endswith(b"\n") else {}
+                if not found or (kind and found.get("type") != kind):
+                    continue
+                size += len(line)
+                if len(lines) == RANGE_LINES or size > RANGE_BYTES:
+                    return {"lines": lines, "next": found.get("seq")}
+                lines.append(found)
+        return {"lines": lines, "next": None}
+
+    def export(self, request: Request) -> Response:
+        """The run as one page that needs no network."""
+        found = self.find(request)
+        name = f'attachment; filename="ralph-{found.run.id}.html"'
+        return Response(
+            to_bytes(export_html(found.project, found.run)),
+            media_type="text/html",
+            headers={"content-disposition": name},
+        )
+
     def diff(self, request: Request) -> dict[str, Any]:
         """What a run or one of its turns changed, as files, hunks and lines."""
         found, turn = self.find(request), request.query_params.get("turn")
@@ -202,6 +236,8 @@ class Site:
     def unlock(self, request: Request, body: dict[str, Any]) -> Response | dict[str, Any]:
         """Exchange the passphrase for a proof that holds for 15 minutes."""
         user, client = user_of(request), request.client.host if request.client else "socket"
+        if refusal := self._refuse(user):
+            return refusal
         if not has_passphrase():
             return json_error(403, "no passphrase is set", "set one in a terminal: `ralph web passphrase`")
         if self.gate.passphrase_failures.is_locked(client):

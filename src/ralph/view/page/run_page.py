@@ -104,7 +104,8 @@ def _show_head(view: RunView, title: str) -> Markup:
         named += [icon("branch"), tag("code", run.branch)]
     if view.started_at:
         named.append(tag("span", f"started {moment(view.started_at)}"))
-    line = tag("div", tag("h1", title), badge(label_state(view)), badge(label_grade(view)), class_="line1")
+    labels = dict.fromkeys((label_state(view), label_grade(view)))
+    line = tag("div", tag("h1", title), [badge(label) for label in labels], class_="line1")
     limits = [_show_limit(limit) for limit in view.limits if limit.name != "deadline"]
     links = [("evidence", "Evidence"), ("findings", "Findings")]
     links += [("tasks", "Tasks")] if view.tasks else []
@@ -114,7 +115,7 @@ def _show_head(view: RunView, title: str) -> Markup:
         "header",
         tag("div", _join(named), class_="crumb"),
         line,
-        tag("p", *prose(view.headline), class_="headline"),
+        tag("p", *prose(f"{view.headline[:1].upper()}{view.headline[1:]}"), class_="headline"),
         tag("p", "Until: ", *prose(run.criterion), class_="headline") if run.criterion else "",
         _show_warnings(view),
         tag("div", limits, class_="limits") if limits else "",
@@ -388,9 +389,37 @@ def show_checks(view: RunView) -> Markup:
         return box("Evidence", empty("Not checked" if named else "This run has no checks", text), id="evidence")
     scopes = dict.fromkeys(check.scope for check in view.checks)
     passed = sum(check.status is CheckStatus.PASSED for check in view.checks)
-    parts = [_matrix(scope, [one for one in view.checks if one.scope == scope]) for scope in scopes]
+    parts = _grade(view)
+    parts += [_matrix(scope, [one for one in view.checks if one.scope == scope]) for scope in scopes]
     parts += [_detail(check) for check in view.checks]
     return box("Evidence", *parts, id="evidence", note=f"{passed} / {count(len(view.checks), 'check')} passed")
+
+
+def _grade(view: RunView) -> list[Markup]:
+    """What the verdict rests on. There is none before the end, and nothing that this machine did not verify."""
+    evidence = view.ended.evidence if view.ended else None
+    if evidence is None or view.alive or view.doubt:
+        return []
+    facts: list[tuple[str, Sequence[Markup | str]]] = [
+        ("Grade", [badge(label_grade(view))]),
+        ("Why", prose(evidence.reason)),
+        ("Compared", prose(evidence.compared)),
+        ("As before the run", [tag("code", path) for path in evidence.restored]),
+        ("To be judged", [tag("code", path) for path in evidence.to_judge]),
+    ]
+    kept = [(name, shown) for name, shown in facts if any(shown)]
+    listed = tag("dl", [[tag("dt", name), tag("dd", _separate(shown))] for name, shown in kept], class_="kv wide")
+    return [tag("div", listed, class_="detail")]
+
+
+def _separate(parts: Sequence[Markup | str]) -> list[Markup | str]:
+    """The parts with spaces between pieces of code that follow each other."""
+    separated: list[Markup | str] = []
+    for part in parts:
+        if separated and isinstance(separated[-1], Markup) and isinstance(part, Markup):
+            separated.append(" ")
+        separated.append(part)
+    return separated
 
 
 def show_findings(view: RunView) -> Markup:

@@ -197,7 +197,7 @@ function Tasks({ view, turn, onTurn }) {
   const waves = [...new Set(view.tasks.map((task) => task.wave))].sort((a, b) => a - b);
   const done = view.tasks.filter((task) => task.state === 'done').length;
   const last = (task) => [...view.turns].reverse().find((one) => one.task === task.id);
-  return html`<div class="sec"><h2>Tasks</h2><span class="grow"></span><span class="sm dim">${done} of ${view.tasks.length} done</span></div>
+  return html`<div class="sec"><h2>Tasks</h2><span class="grow"></span><span class="sm dim">${done} of ${view.tasks.filter((task) => task.state !== 'cancelled').length} done</span></div>
     ${waves.map((wave) => html`<p class="wave"><span>${wave ? `Wave ${wave}` : 'Other tasks'}</span></p><ul class="list">
       ${view.tasks.filter((task) => task.wave === wave).map((task) => {
     const [mark, word, tone] = view.display.tasks[task.id];
