@@ -160,6 +160,21 @@ def test_journal_page_and_schema_of_a_run_can_be_fetched(server: Server) -> None
     assert "headline" in server.get("/api/schema").data["properties"]
 
 
+def test_a_server_for_one_run_shows_only_that_run_and_ends_with_it(tmp_path: Path) -> None:
+    with serving(make_project(tmp_path), tmp_path / "state") as first:
+        over = first.start_loop(WAITS, "--max-iterations", "1")
+        first.wait_for(over, lambda view: not view["alive"])
+        key = first.start_loop(LISTENS)
+        first.wait_for(key, is_writing)
+        with serving(first.root, tmp_path / "state", "--once", key.partition("@")[0]) as server:
+            assert [row["key"] for row in server.get("/api/runs").data["rows"]] == [key]
+            assert server.get(f"/api/runs/{over}").status == 404
+            server.post(f"/api/runs/{key}/signals", {"type": "ABORT"})
+            assert server.process.wait(60) == 0
+        refused = first.ralph("web", "--once", over.partition("@")[0], "--json", ok=False)
+        assert "is not running" in json.loads(refused)["error"]["what"]
+
+
 def test_without_a_passphrase_the_page_can_only_view_and_steer(server: Server, tmp_path: Path) -> None:
     with serving(make_project(tmp_path), tmp_path / "state", passphrase=False) as other:
         for action in ("undo", "land", "approve", "accept", "resume"):

@@ -10,6 +10,7 @@ import click
 from ralph.app.runs import refuse_inside_a_turn
 from ralph.cli.console import json_option, open_project, print_json, print_result
 from ralph.core.errors import UsageError
+from ralph.store.projects import web_directory
 from ralph.web.access import (
     OWNER,
     Role,
@@ -77,7 +78,7 @@ def web(
     )
 
     def announce(started: Started) -> None:
-        _announce(started, as_json=as_json)
+        _announce(started, as_json=as_json, read_only=read_only)
         if opens and started.link:
             webbrowser.open(started.link)
 
@@ -85,22 +86,23 @@ def web(
     return 0
 
 
-def _announce(started: Started, *, as_json: bool) -> None:
+def _announce(started: Started, *, as_json: bool, read_only: bool) -> None:
     """Print where the page is. Standard output has the link and nothing else."""
     if as_json:
         print_json(command="web", address=started.address, link=started.link, new=started.is_new)
     elif started.link:
         click.echo(started.link)
     else:
-        click.echo(f"Listening on {started.address}. Your token is in the file ~/.local/state/ralph/web/token.")
+        click.echo(f"Listening on {started.address}. Your token is in the file {web_directory() / 'token'}.")
     sys.stdout.flush()
     if as_json:
         return
     if not started.is_new:
         click.echo("The server is already running. This is its link.", err=True)
         return
-    click.echo("The link contains your token: do not share it. Ctrl-C ends the server, but no run.", err=True)
-    if not has_passphrase():
+    secret = "The link contains your token: do not share it. " if started.link else ""
+    click.echo(f"{secret}Ctrl-C ends the server, but no run.", err=True)
+    if not has_passphrase() and not read_only:
         click.echo(
             "note: you can watch, steer and answer. For more, set a passphrase: `ralph web passphrase`", err=True
         )

@@ -138,6 +138,9 @@ def _find_once(project: Project, wanted: str) -> FoundRun | None:
     if not wanted:
         return None
     run = project.run(wanted)
+    if not run.alive:
+        todo = f"`ralph web` shows it; `ralph export {run.id} --html` writes it to a file"
+        raise UsageError(f"run {run.id} is not running, so the server would end at once", where="--once", todo=todo)
     return FoundRun(run_key(project, run), project, run)
 
 

@@ -15,6 +15,8 @@ _MARKS = {CheckStatus.PASSED: "PASS", CheckStatus.FAILED: "FAIL"}
 def view_lines(view: RunView) -> list[str]:
     """Everything that matters about one run."""
     lines = _section("Checks", [_check_line(check) for check in view.checks])
+    evidence = view.ended.evidence if view.ended and not view.alive and not view.doubt else None
+    lines += _section("Evidence", [one_line(evidence.sentence)] if evidence else [])
     open_findings = [one.finding for one in view.findings if one.is_open]
     lines += _section("Findings", [f"{one.severity}: {one.place} [{one.rule}] {one.sentence}" for one in open_findings])
     lines += _section("Tasks", [f"{task.state:<10} {task.id}  {one_line(task.title)[:80]}" for task in view.tasks])
