@@ -61,8 +61,8 @@ COMMANDS: dict[str, dict[str, Any]] = {
     },
     "resume": {**_SIGNAL, "signalled": bool},
     "session resume": {**_SIGNAL, "signalled": bool},
-    "session approve": {"session_id": str, "signal": str},
-    "session skip": {"session_id": str, "signal": str},
+    "session approve": {"session_id": str, "signal": str, "waits": bool},
+    "session skip": {"session_id": str, "signal": str, "waits": bool},
     "allow": {**_SIGNAL, "hosts": _TEXTS},
     "land": {
         "run": str,
