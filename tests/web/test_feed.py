@@ -80,6 +80,28 @@ def test_a_viewer_that_comes_back_misses_nothing_and_sees_nothing_twice(journal:
     assert [data["seq"] for kind, _, data in frames if kind == "entry"] == [2, 3]
 
 
+def test_output_of_turns_that_ended_meanwhile_is_not_lost(journal: Journal) -> None:
+    async def story() -> list[tuple[str, str, dict]]:
+        journal.add("run.started")
+        journal.add("turn.started", turn=1)
+        journal.say(1, "one")
+        first = await take(opened(journal).watch(StreamPosition(1)), 3)
+        journal.say(1, "two", "three")
+        journal.add("turn.ended", turn=1)
+        journal.add("turn.started", turn=2)
+        journal.say(2, "four")
+        journal.add("turn.ended", turn=2)
+        # The server was killed meanwhile: another one has never read these turns.
+        again = await take(opened(journal).watch(StreamPosition.parse(first[-1][1])), 7)
+        last = await take(opened(journal).watch(StreamPosition.parse(again[-1][1])), 1)
+        return [*first, *again, *last]
+
+    frames = asyncio.run(story())
+    assert [data["text"] for kind, _, data in frames if kind == "output"] == ["one", "two", "three", "four"]
+    assert [data["seq"] for kind, _, data in frames if kind == "entry"] == [2, 3, 4, 5]
+    assert not any(data.get("gap") for _, _, data in frames)
+
+
 def test_viewer_that_was_away_too_long_must_fetch_again(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_TAIL_BYTES", 200)
     for _ in range(50):

@@ -15,6 +15,7 @@ import re
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,8 @@ class RunFeed:
         self._offset = 0
         self._turns: dict[int, _TurnTail] = {}
         self._running: set[int] = set()
+        self._ended: dict[int, int] = {}
+        """The turns whose end was read, and the line that ended each."""
         self._kept: deque[FeedEvent] = deque(maxlen=KEPT)
         self._task: asyncio.Task[None] | None = None
 
@@ -167,17 +170,40 @@ class RunFeed:
     def _find_missed(self, seen: StreamPosition) -> tuple[list[FeedEvent], bool]:
         """The kept events that a viewer has not seen, and whether it missed others, too."""
         counts = dict(seen.turns)
-        missed = [
-            event
-            for event in self._kept
-            if (event.index > counts.get(event.turn, 0) if event.index else event.seq > seen.seq)
-        ]
+        missed = [event for event in self._kept if self._is_missed(event, seen.seq, counts)]
         first = min((event.seq for event in missed if not event.index), default=self.seq + 1)
         is_gap = seen.seq > self.seq or first > seen.seq + 1
         for turn, tail in self._turns.items():
             known = min((event.index for event in missed if event.turn == turn and event.index), default=tail.count + 1)
             is_gap = is_gap or known > counts.get(turn, 0) + 1
-        return ([], True) if is_gap else (missed, False)
+        rest = self._read_ended_turns(seen, missed)
+        return ([], True) if is_gap or len(rest) > KEPT else ([*rest, *missed], False)
+
+    def _is_missed(self, event: FeedEvent, seq: int, counts: dict[int, int]) -> bool:
+        if not event.index:
+            return event.seq > seq
+        # A position names only the turns that run. Who saw the end of a turn saw all of its output.
+        has_seen_end = self._ended.get(event.turn, seq + 1) <= seq
+        return not has_seen_end and event.index > counts.get(event.turn, 0)
+
+    def _read_ended_turns(self, seen: StreamPosition, missed: list[FeedEvent]) -> list[FeedEvent]:
+        """What a viewer has not seen of turns that have ended since, and that this feed did not follow."""
+        counts = dict(seen.turns)
+        found: list[FeedEvent] = []
+        for turn, ended in self._ended.items():
+            directory = find_turn(self.path, turn) if ended > seen.seq and turn not in self._turns else None
+            path = directory / "events.jsonl" if directory else None
+            if path is None or not path.exists():
+                continue
+            known = min((event.index for event in missed if event.turn == turn and event.index), default=None)
+            lines = islice(read_raw(path), counts.get(turn, 0), known and known - 1)
+            for index, (_, line) in enumerate(lines, counts.get(turn, 0) + 1):
+                at = str(StreamPosition(seen.seq, tuple({**counts, turn: index}.items())))
+                data = {"turn": turn, "index": index, **shorten_event(line)}
+                found.append(FeedEvent(frame("output", data, at), seen.seq, turn, index))
+                if len(found) > KEPT:
+                    return found
+        return found
 
     async def _poll(self) -> None:
         while self.viewers:
@@ -224,6 +250,7 @@ class RunFeed:
             self._running.add(turn)
         elif isinstance(turn, int) and kind == "turn.ended":
             self._running.discard(turn)
+            self._ended[turn] = seq
         elif kind == "run.ended":
             self._running.clear()
         facts = {"seq": seq, "at": line.get("at"), "type": kind}
