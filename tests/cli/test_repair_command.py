@@ -158,6 +158,19 @@ def test_session_that_only_its_metadata_calls_complete_is_reviewed(project: Proj
     assert "review of the whole session: Complete" in done.out
 
 
+def test_tasks_that_are_left_come_before_the_review_of_a_forged_end(project: Project) -> None:  # noqa: F811
+    quick = standard.QUICK.format("")
+    assert standard.begin(project, "--land", "branch", blocked=["TASK_REVIEW"], instructions=quick).code == 9
+    place = standard.home(project) / "metadata.yaml"
+    text = re.sub("(?m)^status: .*", "status: completed", place.read_text())
+    place.write_text(re.sub(r"state: \w+_BATCH", "state: COMPLETE", text, count=1))
+    done = resume(project, "standard")
+    assert done.code == 0, done.said
+    keys = [entry["key"] for entry in project.journal("turn.started")]
+    assert [key.startswith("review:session") for key in keys].count(True) == 1, keys
+    assert keys.index(next(key for key in keys if key.startswith("review:session"))) > keys.index("review:task-4-1")
+
+
 def test_feedback_for_an_iteration_that_is_over_is_planned(
     project: Project,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,

@@ -658,3 +658,19 @@ def test_markers_count_if_the_engine_does_not_know_what_it_finished() -> None:
     driver.documents[driver.rules.flow_path] = stored.replace('"finished": []', '"unknown": []')
     mark_as_done(driver, "task-3")
     assert driver.state.marker("task-3") is Marker.DONE and not driver.state.notices
+
+
+@pytest.mark.parametrize("key", ["review:task-1-1", "execute:task-1-1", "split:task-1-1", "replan:task-1-1"])
+def test_turn_of_an_earlier_attempt_changes_nothing(key: str) -> None:
+    """The user can reset a task while its turn continues without an engine."""
+    driver = Steady(session(), review_task_1_1={"answer": {"status": "completed", "verdict": "Failed"}})
+    for _ in range(100):
+        if driver.state.marker("task-1") is Marker.PENDING and driver.state.flow_of("task-1").attempt == 2:
+            break
+        driver.next()
+    before = driver.state.flow_of("task-1"), driver.state.progress.text
+    answer = {"status": "completed", "verdict": "Qualified", "success_criteria_met": True}
+    late = TurnResult(TurnEnd.FINISHED, NOW, NOW + 1, answer=answer, documents={"report.md": "### R\n"})
+    after = driver.rules.accept(driver.state, TurnEnded(key, 99, "reviewer", 1, late), NOW)
+    assert (after.state.flow_of("task-1"), after.state.progress.text) == before
+    assert after.notices == ()

@@ -9,7 +9,7 @@ from ralph.documents.session.progress import FINAL_MARKERS, Marker
 from ralph.documents.session.reports import ReviewVerdict
 from ralph.documents.session.tasks import Task
 from ralph.workflows.merge_rules import Queue, queue_path
-from ralph.workflows.session.execution import reopen_task, withdraw_attempt
+from ralph.workflows.session.execution import has_open_work, reopen_task, withdraw_attempt
 from ralph.workflows.session.planning import read_guardrails
 from ralph.workflows.session.state import Flow, SessionSettings, SessionState, Step, TaskFlow
 
@@ -120,7 +120,9 @@ def revert_unreviewed_end(state: SessionState) -> SessionState:
     is_over = data.state in (State.KNOWLEDGE_EXTRACTION, State.KNOWLEDGE_APPROVAL, State.COMPLETE)
     if not is_over or data.status != Status.COMPLETED or known is None or known == data.iteration:
         return state
-    state = state.with_metadata(status=Status.IN_PROGRESS).with_state(State.SESSION_REVIEW)
+    state = state.with_metadata(status=Status.IN_PROGRESS)
+    # A review of the whole says nothing while tasks are left.
+    state = state.with_state(State.BATCHING if has_open_work(state) else State.SESSION_REVIEW)
     return state.with_notice(
         "metadata.yaml says that the session is complete, but no reviewer accepted it: it is reviewed"
     )

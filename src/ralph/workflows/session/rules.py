@@ -225,7 +225,7 @@ class Session(SessionSettings):
         if key is None:
             return state
         after = state
-        if event.result.end not in _INCONCLUSIVE_ENDS:
+        if event.result.end not in _INCONCLUSIVE_ENDS and not _is_of_earlier_attempt(state, key):
             after = (
                 self._plan_again(state, key, event.result)
                 or self._pause_for_user(state, key, event)
@@ -326,7 +326,8 @@ class Session(SessionSettings):
             return state.with_flow(
                 check_results=results, failed_checks=failed, passed=passed, evidence=verdict.evidence
             )
-        if key and key.kind in OF_TASK and state.marker(key.task) is Marker.PENDING:
+        is_current = key is not None and key.kind in OF_TASK and not _is_of_earlier_attempt(state, key)
+        if key and is_current and state.marker(key.task) is Marker.PENDING:
             return execution.accept_checks(self, state, key.task, verdict, now)
         return state
 
@@ -513,6 +514,13 @@ class Session(SessionSettings):
         status = Status.BLOCKED if blocked else state.metadata.status
         data = {"version": state.metadata.version + 1, "updated_at": stamp(now), "status": status}
         return state.with_metadata(paused=state.flow.is_pause, **data, **iterations.count_tasks(state))
+
+
+def _is_of_earlier_attempt(state: SessionState, key: SessionKey) -> bool:
+    """Whether work belongs to an attempt that is over: the user reset the task while no engine ran, and a turn continued."""
+    if key.kind not in OF_TASK or key.task not in state.flow.tasks:
+        return False
+    return key.attempt != state.flow_of(key.task).attempt
 
 
 def rebuild_flow(entries: Iterable[Entry]) -> Flow:
