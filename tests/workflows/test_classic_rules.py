@@ -22,6 +22,7 @@ from ralph.core.events import (
     Stop,
     TaskState,
     TurnEnded,
+    TurnStarted,
     Work,
 )
 from ralph.core.limits import Limits, Spent
@@ -601,3 +602,42 @@ def test_task_that_another_tool_finished_with_a_qualified_report_is_reviewed() -
     state = rules().load(documents | {f"{HOME}/{name}": text for name, text in files.items()})
     assert (state.marker("task-1"), state.flow.finished) == (Marker.PENDING, ())
     assert "has not accepted it: it has a report, so Ralph checks and reviews it." in state.notices[0]
+
+
+class Engine:
+    """An engine that accepts events one after the other, and starts again from the documents."""
+
+    def __init__(self, workflow: Session, documents: dict[str, str]) -> None:
+        self.workflow, self.documents = workflow, documents
+        self.state = workflow.load(documents)
+
+    def take(self, event: Event) -> None:
+        transition = self.workflow.accept(self.state, event, NOW)
+        self.documents.update(transition.documents)
+        self.state = transition.state
+
+    def find_work(self) -> Work:
+        decision = self.workflow.decide(self.state, NOW)
+        assert isinstance(decision, Do)
+        [work] = decision.work
+        return work
+
+
+def test_only_a_review_in_progress_is_asked_for_again_after_a_restart() -> None:
+    documents = begun(progress_md="- [P] task-1\n- [ ] task-2\n")
+    documents[f"{HOME}/tasks.task-1-report.md"] = REPORT.format("done", "")
+    engine = Engine(rules(), documents)
+    passed = Verdict((CheckResult("all", CheckStatus.PASSED, 0.1),))
+    engine.take(ChecksEnded(engine.find_work().key, passed))
+    review = engine.find_work()
+    engine.take(TurnStarted(turn=1, key=review.key, role="reviewer", attempt=1, agent="a"))
+
+    engine = Engine(rules(), documents)
+    assert engine.find_work().key == review.key, "the checks that it has seen do not run before it"
+    answer = {"status": "completed", "verdict": "Qualified"}
+    result = TurnResult(TurnEnd.FINISHED, NOW, NOW, answer=answer, documents={"review.md": "### S\n"})
+    engine.take(TurnEnded(review.key, 1, "reviewer", 1, result))
+    checks = engine.find_work()
+    assert isinstance(checks, RunChecks), "but they do before its verdict counts"
+
+    assert Engine(rules(), documents).find_work() == checks, "the review has ended, and is paid for"
