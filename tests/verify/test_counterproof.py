@@ -275,6 +275,13 @@ class TestRedTests:
         unnamed = result(status=CheckStatus.FAILED)
         (found,) = review(tree.counterproof({"as-before": self.STILL}, unnamed), tree, [])
         assert "does not show that the work is done: test_f fails" in found.sentence
+        assert found.severity is Severity.ERROR
+
+    def test_a_check_without_names_is_left_to_the_clean_room(self, tree: Tree) -> None:
+        proof = tree.counterproof({"as-before": self.STILL}, result(status=CheckStatus.FAILED))
+        proof.room.settings = CleanRoomSettings(is_on=True)
+        (found,) = review(proof, tree, [])
+        assert found.severity is Severity.WARNING
 
     def test_only_the_files_of_red_tests_count_if_others_cannot_run_any_more(self, tmp_path: Path) -> None:
         """A function was renamed, and a test of it with it. The red tests are as they were, or pass as they were."""

@@ -107,6 +107,9 @@ class Counterproof:
         found = _judge_original_tests(verdict, failed_before)
         if any(finding.path in failed_before for finding in found):
             found = await self._judge_red_files(found, changes, failed_before, checks)
+        if self.room.settings.is_on:
+            # The room tries all judge files as they were, and leaves it to a judge if the work fails with them.
+            found = [_warn_of_check(finding, failed_before) for finding in found]
         return [*findings, *found]
 
     async def _judge_red_files(
@@ -422,6 +425,11 @@ def _judge_original(result: CheckResult, before: CheckResult) -> list[Finding]:
         Finding(rule=Rule.VERIFIER_EDITED, path=test, line=0, sentence=sentence.format(test), severity=Severity.WARNING)
         for test in result.failing[:MAX_NAMED]
     ]
+
+
+def _warn_of_check(finding: Finding, checks: Collection[str]) -> Finding:
+    """The finding; one about a whole check, and not about a test, only warns."""
+    return replace(finding, severity=Severity.WARNING) if finding.path in checks else finding
 
 
 def _names_test(text: str | None, names: Sequence[str]) -> bool:
