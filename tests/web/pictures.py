@@ -233,11 +233,11 @@ def set_up(stage: Stage, *, is_whole: bool) -> None:
     server.wait_for(done, lambda view: not view["alive"])
     working = stage.start_loop("working", web, "Fix the totals of the cart", WORKS, "--max-cost", "5", "--worktree")
     stage.start_loop("question", web, "Give every customer a discount", ASKS, "--max-cost", "2", "--worktree")
+    graded = start_graded(stage)
     skipped = stage.start_loop(
         "limit", web, "Make shipping free above 30 euros", SKIPS, "--max-iterations", "2", "--worktree"
     )
     landable = stage.start_loop("not-landed", web, "Make the prices of the shop right", SUCCEEDS, "--worktree")
-    graded = start_graded(stage) if is_whole else ()
     stuck = stage.start_loop("stuck", web, "Find out why shipping is wrong", GIVES_UP, "--worktree")
     set_up_session(stage, "approval")
     if is_whole:
@@ -399,7 +399,7 @@ def main() -> None:
             asked.to.mkdir(parents=True, exist_ok=True)
             page = open_page(browser, stage, is_dark=False, viewport=WIDE)
             take_picture(page, stage, "/", asked.to / "inbox.png")
-            take_picture(page, stage, f"/r/{stage.keys['limit']}/checks", asked.to / "checks.png")
+            take_picture(page, stage, f"/r/{stage.keys['judged']}/checks", asked.to / "checks.png")
         browser.close()
 
 

@@ -125,8 +125,8 @@ function Unproven({ row, need, run, isMine, isSending, card, showsRun, id }) {
     <div class="acts"><button class="btn" disabled=${cannot} onClick=${() => run('accept', { text }, 'Accepted. Ralph runs the checks once more.')}>Accept…</button>
       <button class="btn" disabled=${cannot} onClick=${() => run('resume', { text }, 'Sent back. It continues with your guidance.')}>Send back…</button>
       ${showsRun && html`<a class="btn quiet" href=${`/r/${row.key}/checks`}>Evidence</a>`}
-      <${CopyButton} text=${need.command} label="Copy command" kind="quiet" /><span class="grow"></span>
-      <span class="sm dimmer">Recorded as “accepted”, with your reason; needs your passphrase</span></div>`;
+      <${CopyButton} text=${need.command} label="Copy command" kind="quiet" /></div>
+    <p class="sm dimmer">Recorded as “accepted”, with your reason. Both need your passphrase.</p>`;
 }
 
 function Conflict({ row, need, showsRun, id }) {
