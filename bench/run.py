@@ -138,7 +138,16 @@ def loop_times(most: int, *, git: bool) -> tuple[float, float]:
 def loop_arguments(most: int, *, git: bool) -> list[str]:
     """A loop that ends when the agent has been started often enough; done already, it only starts and checks."""
     arguments = ["loop", "count", "--until", "`./check.sh` passes", "--agent-command", "./agent.sh", "--yes"]
-    return [*arguments, "--timeout", "600", "--max-iterations", str(most + 1), *([] if git else ["--no-snapshots"])]
+    return [
+        *arguments,
+        "--timeout",
+        "600",
+        "--on-stuck",
+        "continue",
+        "--max-iterations",
+        str(most + 1),
+        *([] if git else ["--no-snapshots"]),
+    ]
 
 
 @contextmanager

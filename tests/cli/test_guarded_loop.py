@@ -278,11 +278,50 @@ def test_a_build_product_that_git_ignores_may_be_all_that_was_asked_for(calculat
     )
     assert done.code == 7, done.said
     assert "WARNING `test -f dist/app.txt`" in done.out
-    assert "The run changed no file that git carries" in done.out
+    assert "Result: PASS, but not proven\n" in done.out
+    assert done.out.count("The run changed no file that git carries") == 2, "with the checks, and as the status"
+    assert "Last failure" not in done.out, "no check failed"
+    assert f'- ralph resume {calculator.run.name} --guidance "what to do differently"\n' in done.out
+    assert "NOT PROVEN: `test -f dist/app.txt` passes here" in calculator.ralph("report").out
+    empty = calculator.ralph("accept", calculator.run.name, "--because", " ")
+    assert (empty.code, "there is no reason to accept the work" in empty.err) == (2, True)
     accepted = calculator.ralph("accept", calculator.run.name, "--because", "dist is what I wanted")
     assert accepted.code == 0, accepted.said
     assert "Evidence: accepted." in accepted.out
     assert "dist is what I wanted" in accepted.out
+    assert "| PASS |" in calculator.ralph("report").out
+    again = calculator.ralph("accept", "--because", "again")
+    assert (again.code, "there is nothing to accept" in again.err) == (2, True)
+
+
+def test_guidance_on_work_that_is_not_proven_reaches_the_agent(calculator: Project) -> None:
+    (calculator.root / ".gitignore").write_text("dist\n")
+    calculator.git("add", "-A")
+    calculator.git("commit", "-qm", "Ignored product")
+    scenario = """
+turns:
+  - when: {prompt: not into dist}
+    steps: [{write: {path: out/app.txt, content: built}}]
+  - steps: [{write: {path: dist/app.txt, content: built}}]
+"""
+    assert calculator.play(scenario, until="`cat */app.txt` passes").code == 7
+    guided = calculator.ralph("resume", "--guidance", "not into dist")
+    assert guided.code == 0, guided.said
+    assert "Evidence: proven." in guided.out
+    prompt = (calculator.turn(2) / "prompt.md").read_text()
+    assert (
+        "# Findings\nRalph cannot prove the work: `cat */app.txt` passes here and fails in a clean checkout" in prompt
+    )
+    assert "Learned:" not in prompt
+
+
+def test_screen_says_what_the_judge_thinks_of_each_file(wrong_test: Project) -> None:
+    rejects = ACCEPTS.replace("role: judge", "role: judge, turn: 2").replace("accept: true", "accept: false")
+    judges = rejects.replace("1 + 2 is 3", "say why first") + ACCEPTS
+    done = wrong_test.play(with_judge(CORRECTS_TEST, judges), "--may-change", "test_*.py", until=CHECK)
+    assert "now reads the changed tests and settings: test_app.py\n" in done.out
+    assert "✗ the judge rejects test_app.py: say why first\n" in done.out
+    assert "FAIL: rejected by the judge: test_app.py: say why first" in wrong_test.ralph("report").out
 
 
 @pytest.mark.slow

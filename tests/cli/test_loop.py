@@ -873,7 +873,9 @@ class TestStrangeAgents:
         # A command's output goes to the scripted agent; this goes past it, into the agent's own stream.
         say = f"cat {project.home}/${{RALPH_TURN##*/}} > /proc/$PPID/fd/1"
         scenario = f"turns:\n  - steps:\n      - run: '{say}'\n      - run: 'echo >> lines'\n"
-        done = project.play(scenario, "--max-iterations", "20", until=f"`test $(wc -l < lines) -ge {len(lines)}`")
+        done = project.play(
+            scenario, "--max-iterations", "20", until=f"`wc -l lines; test $(wc -l < lines) -ge {len(lines)}`"
+        )
         assert done.code == 0, f"after {len(project.journal('turn.started'))} lines: {done.said}"
         assert len(project.journal("turn.started")) == len(lines)
 
@@ -904,7 +906,7 @@ class TestStrangeAgents:
         ]
         for number, answer in enumerate(answers):
             (project.home / str(number)).write_text(answer)
-        until = f"`test $(wc -l < answers) -ge {len(answers)}`"
+        until = f"`wc -l answers; test $(wc -l < answers) -ge {len(answers)}`"
         script = f"cp {project.home}/$(cat answers | wc -l) $RALPH_OUTBOX/result.json; touch answers"
         done = project.work(
             f"grep -q 'Only your answer could' || echo >> answers; touch answers\n{script}",
@@ -947,7 +949,9 @@ class TestStrangeAgents:
         (project.home / "inbox" / "precious").write_text("p\n")
         cases = "".join(f"{number:05d}) {deed} ;;\n" for number, deed in enumerate(deeds, 1))
         script = f"mkdir -p .aiwg/ralph/loops/$RALPH_RUN\ncase ${{RALPH_TURN##*/}} in\n{cases}esac\necho >> deeds"
-        done = project.work(script, "--max-iterations", "30", until=f"`test $(wc -l < deeds) -ge {len(deeds)}`")
+        done = project.work(
+            script, "--max-iterations", "30", until=f"`wc -l deeds; test $(wc -l < deeds) -ge {len(deeds)}`"
+        )
         turns = len(project.journal("turn.started"))
         assert done.code == 0, f"after `{deeds[turns - 1]}`: {done.said}"
         assert (project.home / "inbox" / "precious").read_text() == "p\n"

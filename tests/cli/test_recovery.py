@@ -280,7 +280,7 @@ turns:
       - usage: {cost: 0.01}
 """
         args = project.playing(
-            scenario, "--max-iterations", "40", until=f"`sleep 0.05; test $(wc -l < steps) -ge {steps}`"
+            scenario, "--max-iterations", "40", until=f"`sleep 0.05; wc -l steps; test $(wc -l < steps) -ge {steps}`"
         )
         engine, args = project.start(*args), ("resume",)
         eventually(lambda: project.journal("run.started"))
@@ -605,7 +605,7 @@ class TestResume:
             pytest.param(
                 "--timeout",
                 "0.03",
-                r"--timeout 0\.\d+   \(0\.03 more minutes of active time\)",
+                r"--timeout 0\.\d+   \(0\.0\d+ more minutes of active time\)",
                 marks=pytest.mark.slow,
             ),
             ("--max-cost", "0.01", r"--max-cost 0\.0\d   \(\$0\.01 more\)"),
@@ -637,14 +637,14 @@ class TestResume:
 
     @pytest.mark.slow
     def test_a_run_stuck_on_its_last_iteration_offers_commands_that_continue(self, project: Project) -> None:
-        done = project.play(NEVER_DONE, "--max-iterations", "5")
+        done = project.play(NEVER_DONE, "--max-iterations", "4")
         assert done.code == 4, done.said
         run = project.run.name
         for offer in (f"{run} --agent NAME", f'{run} --guidance "what to do differently"', run):
-            assert f"- ralph resume {offer} --max-iterations 10" in done.out, done.out
-        assert "--max-iterations 10" in project.ralph("status", run).out
-        assert f'`ralph resume {run} --guidance "..." --max-iterations 10`' in project.ralph("report").out
-        other = ("--agent-command", project.agent("touch done.txt"), "--max-iterations", "10", "--yes")
+            assert f"- ralph resume {offer} --max-iterations 8" in done.out, done.out
+        assert "--max-iterations 8" in project.ralph("status", run).out
+        assert f'`ralph resume {run} --guidance "..." --max-iterations 8`' in project.ralph("report").out
+        other = ("--agent-command", project.agent("touch done.txt"), "--max-iterations", "8", "--yes")
         resumed = project.ralph("resume", run, *other)
         assert resumed.code == 0, resumed.said
 
@@ -737,7 +737,12 @@ class TestResume:
 
 def test_clean_removes_stopped_runs_only_if_asked(project: Project) -> None:
     stopped(project, "first", "second")
-    assert "Removed 0 runs" in project.ralph("clean", "--keep", "0", "--older-than", "0").out
+    asked = project.ralph("clean", "--keep", "0", "--older-than", "0").out
+    hint = "2 runs can be resumed. To remove also these: ralph clean --stopped --keep 0 --older-than 0\n"
+    assert asked == f"Removed 0 runs.\n{hint}"
+    assert project.ralph("clean").out == "Removed 0 runs.\n", "--stopped would remove nothing either"
+    assert project.ralph("abort", project.runs[0].name).code == 0
+    assert "1 ended run is recent, or among the latest" in project.ralph("clean").out
     assert "Removed 1 run:" in project.ralph("clean", "--keep", "1", "--older-than", "0", "--stopped").out
     assert len(project.runs) == 1
 

@@ -206,7 +206,25 @@ def test_the_resumed_run_names_what_the_user_changed(project: Project) -> None: 
     assert project.work(TURNS, "--max-iterations", "1").code == 3
     (project.root / "mine.txt").write_text("mine\n")
     resumed = project.ralph("resume", "--max-iterations", "2", "--yes")
-    assert resumed.said.count("You changed mine.txt while the run was stopped") == 1
+    assert resumed.said.count("You changed mine.txt while this run was stopped") == 1
+
+
+def test_changes_of_another_run_are_not_called_the_users(project: Project) -> None:  # noqa: F811
+    assert project.work("echo one > app.txt", "--max-iterations", "1").code == 3
+    first = project.run.name
+    assert project.work("echo other > app.txt; echo other > theirs.txt; touch done.txt").code == 0
+    second = project.runs[-1].name
+    (project.root / "mine.txt").write_text("mine\n")
+    (project.root / "done.txt").unlink()
+    resumed = project.ralph("resume", first, "--yes")
+    said = f"You changed mine.txt, and run {second} changed app.txt, theirs.txt while this run was stopped."
+    assert said in resumed.out, resumed.said
+    reverted = project.ralph("abort", first, "--revert", "--yes").out
+    assert f"except those that you and run {second} changed" in reverted
+    assert "Kept as you left them: mine.txt\n" in reverted
+    assert f"Kept as run {second} left them: theirs.txt\n" in reverted
+    assert f"  app.txt (the changes of run {second} stay)\n" in reverted
+    assert f"What the run changed before run {second} is still in: app.txt\n" in reverted
 
 
 def test_files_outside_the_scope_are_the_users_to_change(project: Project) -> None:  # noqa: F811

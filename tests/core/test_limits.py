@@ -121,7 +121,7 @@ class TestExtending:
         ("outcome", "extended"),
         [
             (Outcome.LIMIT_ITERATIONS, {"iterations": 22}),
-            (Outcome.LIMIT_TIME, {"active_seconds": 7600.0}),
+            (Outcome.LIMIT_TIME, {"active_seconds": 7600.2}),  # up to a hundredth of a minute
             (Outcome.LIMIT_TOKENS, {"tokens": 2100}),
             (Outcome.LIMIT_COST, {"cost": 10.5}),
         ],

@@ -486,7 +486,7 @@ class Simulation:
         entry = RunStarted(1, "0", self.run_dir.name, {}, resumed=resumed)
         ledger = Ledger.of(self.limits, records)
         ledger.signals.roles = self.roles
-        limits = ledger.extend_limits(self.limits)
+        limits = ledger.extend_limits()
         steering = settings.load_prompt("steering", self.root)
         start = StartOptions(
             entry,

@@ -315,7 +315,7 @@ class TestLimits:
         assert entry.limits == replace(extended, active_seconds=entry.limits.active_seconds)
         if outcome is Outcome.LIMIT_TIME:
             assert entry.limits.active_seconds == pytest.approx(extended.active_seconds, abs=2.0)
-        assert str(outcome) in entry.reason
+        assert " more" in entry.reason and " in all" in entry.reason
         assert sim.spent.turns == 2 * turns
         assert sim.ledger().limits == entry.limits
 

@@ -66,11 +66,13 @@ class TestMoney:
         assert ledger.with_activity(0.12345) == Spent(active_seconds=1.123, turns=3)
 
     def test_only_a_limit_is_granted_again(self) -> None:
-        ledger = fold(RunEnded(Outcome.LIMIT_ITERATIONS, "", Spent(iterations=10), Limits()))
-        assert ledger.extend_limits(Limits(iterations=5)).iterations == 15
-        ledger = fold(RunEnded(Outcome.BLOCKED, "", Spent(iterations=10), Limits()))
-        assert ledger.extend_limits(Limits(iterations=5)) == Limits()
-        assert fold().extend_limits(Limits(iterations=5)) == Limits()
+        created = Limits(iterations=5)
+        extended = record(LimitExtended(Limits(iterations=10), ""))
+        reached = record(RunEnded(Outcome.LIMIT_ITERATIONS, "", Spent(iterations=10), Limits(iterations=10)))
+        blocked = record(RunEnded(Outcome.BLOCKED, "", Spent(iterations=10), Limits(iterations=10)))
+        assert Ledger.of(created, [extended, reached]).extend_limits().iterations == 15
+        assert Ledger.of(created, [extended, blocked]).extend_limits().iterations == 10
+        assert Ledger.of(created, []).extend_limits() == created
 
 
 class TestTurns:

@@ -496,7 +496,7 @@ def test_extended_limits_are_journaled_with_the_reason(tmp_path: Path) -> None:
     [extended] = sim.entries(LimitExtended)
     assert (extended.limits.iterations, extended.reason) == (
         2,
-        "1 more iteration, 2 in all (resumed after limit-iterations)",
+        "1 more iteration, 2 in all",
     )
 
 

@@ -10,7 +10,9 @@ from ralph.workflows.loop.progress import LoopProgress
 
 def verdict(count: float | None, digest: str, tree: str, *, is_reported: bool = False) -> Verdict:
     failures = FailureSet(count, digest, is_reported)
-    result = CheckResult("`ruff check` passes", CheckStatus.FAILED, 0.1, code=1, failures=failures)
+    result = CheckResult(
+        "`ruff check` passes", CheckStatus.FAILED, 0.1, code=1, output="too many errors", failures=failures
+    )
     return Verdict((result,), snapshot=tree)
 
 

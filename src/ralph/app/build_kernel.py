@@ -13,6 +13,7 @@ from ralph import __version__
 from ralph.agents import registry
 from ralph.agents.adapter import Adapter
 from ralph.app.resume import with_user_changes
+from ralph.app.runs import find_changes_of_others
 from ralph.app.sandbox import VARIABLE as SANDBOX_VARIABLE
 from ralph.app.sandbox import describe_sandbox, list_sandbox_notices, open_sandbox
 from ralph.app.workflows import find_workflow_kind, list_roles
@@ -111,6 +112,7 @@ def build_kernel(
         resumes=resumes,
         steering=settings.load_prompt("steering", root),
         reopens=resumes and record.workflow in SESSION_WORKFLOWS,
+        later_changes=find_changes_of_others(project, run, since_last_turn=True) if resumes else {},
     )
     ports = _build_ports(root, run, record, documents=documents, observer=observer, tree=tree, workspaces=workspaces)
     return Kernel(kind.workflow(record, root, limits), ports, ledger, start)

@@ -173,11 +173,11 @@ def revert_run(project: Project, run: RunDir, *, force: bool = False) -> Reverte
 def _describe_revert(run: RunDir, reverted: Reverted) -> str:
     """What the report of a run says after the run was reverted."""
     files, commits = reverted.files, reverted.history.commits
-    except_yours = ", except those that you changed" if files.shared or files.kept else ""
+    except_later = ", except those that were changed later" if files.shared or files.kept else ""
     # In the past tense: the user may undo the revert.
     lines = [
         "The run is closed. `ralph abort --revert` reverted it: all files that git does not ignore went back to their state"
-        f" before the run{except_yours}."
+        f" before the run{except_later}."
     ]
     if reverted.submodules:
         lines.append(f"Not restored: {', '.join(f'the submodule {path}' for path in reverted.submodules)}.")

@@ -141,7 +141,7 @@ def _check_git(project: Project) -> Diagnosis:
     except RalphError as error:
         return Diagnosis("git", False, f"{version}; {error.what}", error.todo)
     if place and not os.access(place.common, os.W_OK):
-        todo = f"make it writable, or start runs with --no-snapshots: `chmod u+w {place.common}`"
+        todo = f"{_advise_on_writing(place.common)}, or start runs with --no-snapshots"
         return Diagnosis("git", False, f"{version}; {place.common} is not writable", todo)
     return Diagnosis("git", True, version)
 
@@ -172,10 +172,17 @@ def _check_sandbox() -> Iterator[Diagnosis]:
         )
 
 
+def _advise_on_writing(place: Path) -> str:
+    """How to make a directory writable."""
+    if os.statvfs(place).f_flag & os.ST_RDONLY:
+        return "its disk is mounted read-only: make the disk writable, or work in a directory on another one"
+    return f"chmod u+w {place}"
+
+
 def _check_disk(project: Project) -> Iterator[Diagnosis]:
     place = project.root / ".ralph" if (project.root / ".ralph").exists() else project.root
     if not os.access(place, os.W_OK):
-        yield Diagnosis("disk", False, f"{place} is not writable", f"chmod u+w {place}")
+        yield Diagnosis("disk", False, f"{place} is not writable", _advise_on_writing(place))
         return
     free = shutil.disk_usage(place).free
     todo = "free some disk space; `ralph clean` removes old runs" if free < _LOW_ROOM else ""

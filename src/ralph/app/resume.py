@@ -128,6 +128,17 @@ def find_run_to_resume(project: Project, wanted: str | None) -> RunDir:
     )
 
 
+def find_run_to_accept(project: Project, wanted: str | None) -> RunDir:
+    """The named run, or the one that stopped last. Whether it has work to accept is checked later."""
+    if chosen := find_stopped_run(project, wanted):
+        return chosen
+    runs = project.runs()
+    where = f"the latest run is {describe_run(runs[-1])}" if runs else str(project.root)
+    raise UsageError(
+        "there is nothing to accept: no run has stopped", where=where, todo="`ralph status` lists all runs"
+    )
+
+
 def withdraw_pause(run: RunDir, options: ResumeOptions, guidance: str) -> str:
     """End a pause of a live run. Returns the name of the signal."""
     if options.changes_run:
@@ -235,7 +246,7 @@ def _choose_limits(run: RunDir, options: ResumeOptions) -> Limits:
             used = f"{spent / unit:.4g} {_UNITS[name]}"
             what = f"run {run.id} has already used {used}: {given} is too low"
             raise UsageError(what, where=str(run.path), todo="use a larger number")
-    limits = replace(ledger.extend_limits(record.limits), **changed)
+    limits = replace(ledger.extend_limits(), **changed)
     if limits.deadline is not None and limits.deadline <= time.time():
         tomorrow = datetime.fromtimestamp(time.time() + 86_400).strftime("%Y-%m-%dT07:00")
         when = datetime.fromtimestamp(limits.deadline).strftime("%Y-%m-%d %H:%M")

@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ralph.core.entries import Record
 from ralph.core.errors import RalphError, UsageError
-from ralph.core.values import value
+from ralph.core.values import copy_with, value
 from ralph.documents.run_record import RunRecord
 from ralph.store.runs import Project, RunDir, make_several_runs_error
 
@@ -127,6 +128,32 @@ def find_still_missing(
     return tuple(finding.sentence for finding in findings if finding.path in places)
 
 
+def find_changes_of_others(project: Project, run: RunDir, *, since_last_turn: bool = False) -> dict[str, str]:
+    """The files that other runs changed in the same tree since a run started, or since its last turn, each with the run's id."""
+    from ralph.core.events import RunEnded, TurnEnded
+    from ralph.store.journal import read_records
+
+    workspace = run.record().workspace
+
+    def read(other: RunDir) -> list[Record]:
+        # What cannot be read says nothing about who changed a file.
+        with contextlib.suppress(RalphError, OSError):
+            if other.record().workspace == workspace:
+                return read_records(other.path / "journal.jsonl")
+        return []
+
+    moments = [one.at for one in read(run) if isinstance(one.entry, TurnEnded) or not since_last_turn]
+    since = (max(moments) if since_last_turn else min(moments)) if moments else 0.0
+    found: dict[str, str] = {}
+    for other in project.runs():
+        if other.id == run.id or _read_change_time(other.path) < since:
+            continue
+        for record in read(other):
+            if isinstance(record.entry, RunEnded) and record.at > since:
+                found |= {file.path: other.id for file in record.entry.files}
+    return found
+
+
 @value
 class Cleaned:
     """Runs that were removed, or would be."""
@@ -136,6 +163,10 @@ class Cleaned:
     """What of them stays, and why."""
     action: str = ""
     """The id of the removal. Who looks for one of the runs later is told that it was removed, by whom, and with this id."""
+    recent: int = 0
+    """How many ended runs stay because they are among the latest, or recent."""
+    resumable: int = 0
+    """How many more runs `stopped` removes, which can be resumed."""
 
 
 def clean_runs(
@@ -151,32 +182,45 @@ def clean_runs(
     """Remove one run, or the ended runs beyond those to keep, and the processes that they left behind."""
     from ralph.supervisor.processes import TURN_MARK, end_marked
 
-    chosen = [project.run(wanted)] if wanted else _find_expired_runs(project, keep, days, stopped=stopped)
-    if wanted and chosen[0].alive:
-        raise UsageError(f"run {chosen[0].id} is running", todo=f"`ralph abort {chosen[0].id}` first")
-    removed = tuple(run.id for run in chosen)
+    if wanted:
+        chosen, found = [project.run(wanted)], Cleaned(removed=(), kept=())
+        if chosen[0].alive:
+            raise UsageError(f"run {chosen[0].id} is running", todo=f"`ralph abort {chosen[0].id}` first")
+    else:
+        chosen, found = _find_expired_runs(project, keep, days, stopped=stopped)
+    found = copy_with(found, removed=tuple(run.id for run in chosen))
     if dry_run or not chosen:
-        return Cleaned(removed, kept=())
+        return found
     kept = []
     action = f"clean-{os.urandom(3).hex()}"
     for run in chosen:
         end_marked(TURN_MARK, f"{run.id}/")
         kept += _remove_run(project, run)
         project.record_removal(run.id, action, by)
-    return Cleaned(removed, tuple(kept), action)
+    return copy_with(found, kept=tuple(kept), action=action)
 
 
-def _find_expired_runs(project: Project, keep: int | None, days: float | None, *, stopped: bool) -> list[RunDir]:
-    """Ended runs that are neither among the latest nor recent. With `stopped`, also those that can be resumed."""
+def _find_expired_runs(
+    project: Project, keep: int | None, days: float | None, *, stopped: bool
+) -> tuple[list[RunDir], Cleaned]:
+    """Ended runs that are neither among the latest nor recent, and how many stay. With `stopped`, also resumable ones."""
     from ralph.store.settings import load_config
 
     retention = load_config(project.settings_dir).retention
     keep = retention.runs if keep is None else keep
     days = retention.days if days is None else days
-    found = [(run, run.outcome(claimed=True)) for run in project.runs()]
-    ended = [run for run, outcome in found if outcome and (stopped or not outcome.resumable)]
     old = time.time() - days * 86400
-    return [run for run in ended[: max(0, len(ended) - keep)] if _read_change_time(run.path) < old]
+
+    def choose(runs: list[RunDir]) -> list[RunDir]:
+        return [run for run in runs[: max(0, len(runs) - keep)] if _read_change_time(run.path) < old]
+
+    outcomes = [(run, run.outcome(claimed=True)) for run in project.runs()]
+    every = [run for run, outcome in outcomes if outcome]
+    over = [run for run, outcome in outcomes if outcome and not outcome.resumable]
+    candidates = every if stopped else over
+    chosen = choose(candidates)
+    resumable = 0 if stopped else len(choose(every)) - len(chosen)
+    return chosen, Cleaned((), (), recent=len(candidates) - len(chosen), resumable=max(0, resumable))
 
 
 def _read_change_time(path: Path) -> float:

@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -18,7 +18,7 @@ from ralph.app.changes import (
     revert_run,
     undo_turn,
 )
-from ralph.app.runs import find_latest_run, refuse_inside_a_turn
+from ralph.app.runs import find_changes_of_others, find_latest_run, refuse_inside_a_turn
 from ralph.app.steer import end_run, find_run_to_abort, is_over
 from ralph.cli.console import agree, json_option, open_project, print_result, run_argument
 from ralph.core.errors import UsageError
@@ -46,8 +46,10 @@ def diff(run: str | None, turn: int | None, stat: bool, as_json: bool) -> int:
     found = diff_run(project, chosen, turn, stat=stat, color=not as_json and sys.stdout.isatty())
     lines = [found.text.removesuffix("\n") if found.text else f"Run {chosen.id} changed nothing."]
     if found.mixed and not as_json:
-        # Not on the standard output, so that the patch can be applied.
-        click.echo(f"note: these files also have changes of yours: {', '.join(name_files(found.mixed))}", err=True)
+        others = find_changes_of_others(project, chosen)
+        for author, files in _group_by_author(found.mixed, others).items():
+            # Not on the standard output, so that the patch can be applied.
+            click.echo(f"note: these files also have changes of {author or 'yours'}: {_join(files)}", err=True)
     facts = {"old": found.old, "new": found.new, "diff": found.text, "mixed": found.mixed}
     return print_result(as_json, lines, command="diff", run=chosen.id, **facts)
 
@@ -67,10 +69,11 @@ def undo(run: str | None, force: bool, as_json: bool) -> int:
     """
     project = open_project()
     chosen = find_latest_run(project, run)
+    others = find_changes_of_others(project, chosen)
     done = undo_turn(project, chosen, force=force)
     undone = done.undone
     label, restored = undone.undone.label, undone.restored
-    lines = [f"Undid {label}: {describe_written(restored)}.", *written_lines(restored)]
+    lines = [f"Undid {label}: {describe_written(restored)}.", *_written_lines(restored, others)]
     outcome = chosen.outcome()
     if not undone.is_last:
         lines.append(f"Next:   ralph diff {chosen.id}   ralph undo {chosen.id} (undoes the turn before)")
@@ -101,47 +104,75 @@ def restore(which: str, run: str | None, force: bool, as_json: bool) -> int:
     """
     project = open_project()
     chosen = find_latest_run(project, run)
+    others = find_changes_of_others(project, chosen)
     done = restore_iteration(project, chosen, which, force=force)
     number, restored = done.number, done.restored
     state = f"iteration {number} left them" if number else "they were before the run"
     lines = [
         f"Nothing was written: the files are already as {state}.",
-        *written_lines(restored),
-        *_kept_lines(restored, f"ralph restore {which} {chosen.id} --force"),
+        *_written_lines(restored, others),
+        *_kept_lines(restored, others, f"ralph restore {which} {chosen.id} --force"),
     ]
     if restored.files:
-        except_yours = ", except those that you changed" if restored.shared or restored.kept else ""
-        lines[0] = f"The files are as {state}{except_yours} (run {chosen.id}): {describe_written(restored)}."
+        lines[0] = (
+            f"The files are as {state}{_except_later(restored, others)} (run {chosen.id}): {describe_written(restored)}."
+        )
         lines.append(f"Next:   ralph diff {chosen.id}   ralph undo {chosen.id} (undoes this)")
     facts = {"action": done.action, "iteration": number, "snapshot": done.snapshot, "before": restored.before}
     facts |= {"files": restored.files, "notices": restored.notices, "kept": restored.kept, "shared": restored.shared}
     return print_result(as_json, lines, command="restore", run=chosen.id, **facts)
 
 
-def written_lines(restored: Restored) -> Iterator[str]:
+def _group_by_author(paths: Sequence[str], others: Mapping[str, str]) -> dict[str, list[str]]:
+    """The files of each other run, which is named as `run ID`, and those of the user under an empty name."""
+    groups: dict[str, list[str]] = {}
+    for path in paths:
+        author = f"run {others[path]}" if path in others else ""
+        groups.setdefault(author, []).append(path)
+    return groups
+
+
+def _join(paths: Sequence[str]) -> str:
+    return ", ".join(name_files(paths))
+
+
+def _except_later(restored: Restored, others: Mapping[str, str]) -> str:
+    """That files which someone changed later are not restored."""
+    authors = _group_by_author([*restored.shared, *restored.kept], others)
+    names = [author or "you" for author in sorted(authors)]
+    return f", except those that {' and '.join(names)} changed" if names else ""
+
+
+def _written_lines(restored: Restored, others: Mapping[str, str]) -> Iterator[str]:
     """Which files were written or deleted, and which snapshot has them as they were."""
     users = {*restored.kept, *restored.shared}
     written = [path for path in restored.files if path not in restored.deleted and path not in users]
     yield from (f"  {name}" for name in name_files(written))
     theirs = [path for path in restored.files if path in users and path not in restored.deleted]
-    yield from (f"  {name} (your changes stay)" for name in name_files(theirs))
+    for author, paths in _group_by_author(theirs, others).items():
+        whose = f"the changes of {author}" if author else "your changes"
+        yield from (f"  {name} ({whose} stay)" for name in name_files(paths))
     yield from (f"  {name} (deleted)" for name in name_files(restored.deleted))
     yield from (f"note: {notice}" for notice in restored.notices)
     if restored.files:
         yield f"Nothing is lost: snapshot {restored.before[:12]} contains the files as they were."
 
 
-def _kept_lines(restored: Restored, command: str) -> Iterator[str]:
-    """What stays as the user left it, and the command that restores that, too."""
+def _kept_lines(restored: Restored, others: Mapping[str, str], command: str) -> Iterator[str]:
+    """What stays as the user or another run left it, and the command that restores that, too."""
     written = set(restored.files)
-    if untouched := [path for path in restored.kept if path not in written]:
-        yield f"Kept as you left them: {', '.join(name_files(untouched))}"
-    if untouched := [path for path in restored.shared if path not in written]:
-        yield f"NOT RESTORED, because you changed them after the run did: {', '.join(name_files(untouched))}"
-    if mixed := [path for path in restored.shared if path in written]:
-        yield f"What the run changed before you is still in: {', '.join(name_files(mixed))}"
-    if restored.kept or restored.shared:
-        yield f"To undo your changes, too: {command}"
+    kept = [path for path in restored.kept if path not in written]
+    for author, paths in _group_by_author(kept, others).items():
+        yield f"Kept as {author or 'you'} left them: {_join(paths)}"
+    shared = [path for path in restored.shared if path not in written]
+    for author, paths in _group_by_author(shared, others).items():
+        yield f"NOT RESTORED, because {author or 'you'} changed them after the run did: {_join(paths)}"
+    mixed = [path for path in restored.shared if path in written]
+    for author, paths in _group_by_author(mixed, others).items():
+        yield f"What the run changed before {author or 'you'} is still in: {_join(paths)}"
+    if authors := _group_by_author([*restored.kept, *restored.shared], others):
+        whose = "your changes" if set(authors) == {""} else "these later changes"
+        yield f"To undo {whose}, too: {command}"
 
 
 @click.command("abort")
@@ -181,6 +212,7 @@ def abort(run: str | None, message: str, revert: bool, force: bool, yes: bool, a
         todo = f"pass --yes; `ralph diff {chosen.id}` shows what the run changed"
         agree(yes=yes, where=str(project.root), todo=todo)
     name = ""
+    others = find_changes_of_others(project, chosen) if revert else {}
     if not is_over(chosen):
         name = end_run(project, chosen, message or "aborted by `ralph abort`")
     reverted = revert_run(project, chosen, force=force) if revert else None
@@ -193,10 +225,10 @@ def abort(run: str | None, message: str, revert: bool, force: bool, yes: bool, a
         facts["not_restored"] = (*reverted.submodules, *files.shared)
         facts["kept"] = files.kept
         facts["action"] = reverted.action
-    return print_result(as_json, _abort_lines(chosen, reverted), command="abort", run=chosen.id, **facts)
+    return print_result(as_json, _abort_lines(chosen, reverted, others), command="abort", run=chosen.id, **facts)
 
 
-def _abort_lines(run: RunDir, reverted: Reverted | None) -> Iterator[str]:
+def _abort_lines(run: RunDir, reverted: Reverted | None, others: Mapping[str, str]) -> Iterator[str]:
     outcome = run.outcome() or "still ending its turn"
     if run.record().on_branch:
         yield f"Run {run.id}: {outcome}. Its merged work is on the branch {run.record().branch}."
@@ -210,11 +242,10 @@ def _abort_lines(run: RunDir, reverted: Reverted | None) -> Iterator[str]:
         yield f"Next:   ralph diff {run.id}   ralph undo {run.id}   ralph abort {run.id} --revert"
         return
     files, history = reverted.files, reverted.history
-    except_yours = ", except those that you changed" if files.shared or files.kept else ""
-    what = f"All files that git does not ignore are as they were before the run{except_yours}"
+    what = f"All files that git does not ignore are as they were before the run{_except_later(files, others)}"
     yield f"Run {run.id}: {outcome}. {what}: {describe_written(files)}."
-    yield from written_lines(files)
-    yield from _kept_lines(files, f"ralph abort {run.id} --revert --force")
+    yield from _written_lines(files, others)
+    yield from _kept_lines(files, others, f"ralph abort {run.id} --revert --force")
     yield "Not restored: files that git ignores, such as build output and .env files."
     yield from (f"note: {notice}" for notice in history.notices)
     for path in reverted.submodules:

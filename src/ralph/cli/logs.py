@@ -12,7 +12,7 @@ import click
 from ralph.app.run_log import POLL_SECONDS, AgentLog, RoutedEvents, follow_lines
 from ralph.app.runs import find_latest_run
 from ralph.cli.console import clock_time, json_option, note_old_name, one_line, open_project, run_argument
-from ralph.cli.render.journal import Renderer, agent_event_line, renderer_for
+from ralph.cli.render.journal import Renderer, renderer_for
 from ralph.core.codec import from_plain, parse_time
 from ralph.core.entries import ENTRY_TYPES, Record
 from ralph.core.errors import StateError, UsageError
@@ -64,10 +64,10 @@ def logs(
                 click.echo(json.dumps(line, ensure_ascii=False))
                 continue
             if (tools or follow) and line.get("type") == "turn.ended":
-                _print_all(_event_lines(agents.read_turn(line.get("turn")), is_parallel=is_parallel), screen)
+                _print_all(_event_lines(agents.read_turn(line.get("turn")), renderer, is_parallel=is_parallel), screen)
             _print(line, renderer, screen)
         if follow and not as_json:
-            _print_all(_event_lines(agents.read_all(), is_parallel=is_parallel), screen)
+            _print_all(_event_lines(agents.read_all(), renderer, is_parallel=is_parallel), screen)
     if output and not as_json:
         _print_outputs(chosen)
     if not as_json and not chosen.alive and (doubt := chosen.find_doubt()):
@@ -103,7 +103,9 @@ def _print_all(lines: Iterable[str], screen: _LogScreen) -> None:
         screen.print(line)
 
 
-def _event_lines(events: Iterable[tuple[int, dict[str, Any]]], *, is_parallel: bool) -> Iterator[str]:
+def _event_lines(
+    events: Iterable[tuple[int, dict[str, Any]]], renderer: Renderer, *, is_parallel: bool
+) -> Iterator[str]:
     """What agents say and do, as lines. If turns run in parallel, each line begins with the number of its turn."""
     for turn, event in events:
         if event.get("kind") == EventKind.PROGRESS:
@@ -111,7 +113,7 @@ def _event_lines(events: Iterable[tuple[int, dict[str, Any]]], *, is_parallel: b
         kind, text, is_error = str(event.get("kind")), str(event.get("text", "")), bool(event.get("is_error"))
         prefix = f"{turn} " if is_parallel else ""
         who = "sub-agent " if event.get("is_sub_agent") else ""
-        if line := agent_event_line(kind, text, is_error=is_error, prefix=prefix + who):
+        if line := renderer.agent_line(turn, kind, text, is_error=is_error, prefix=prefix + who):
             yield line
 
 

@@ -11,6 +11,7 @@ from ralph.app.resume import (
     ResumeOptions,
     accept_work,
     adopt_run,
+    find_run_to_accept,
     find_run_to_resume,
     list_programs,
     plan_acceptance,
@@ -124,7 +125,7 @@ def accept(run: str | None, because: str, yes: bool, as_json: bool) -> int:
     """
     refuse_inside_a_turn()
     project = open_project()
-    chosen = find_run_to_resume(project, run)
+    chosen = find_run_to_accept(project, run)
     planned = plan_acceptance(project, chosen, because)
     for consent in planned.find_consents():
         ask_consent(consent, yes=yes)

@@ -85,7 +85,7 @@ COMMANDS: dict[str, dict[str, Any]] = {
         "kept": _TEXTS,
         "shared": _TEXTS,
     },
-    "clean": {"action": str, "dry_run": bool, "removed": _TEXTS, "kept": _TEXTS},
+    "clean": {"action": str, "dry_run": bool, "removed": _TEXTS, "kept": _TEXTS, "recent": int, "resumable": int},
     "export": {"run": str, "path": str, "bytes": int},
     "run": {
         "run": str,

@@ -21,6 +21,7 @@ from ralph.cli.render.live import view_for
 from ralph.cli.trust import ask_consent
 from ralph.core.codec import to_plain
 from ralph.core.limits import Limits
+from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
 from ralph.core.text import count
 from ralph.documents.run_record import RunRecord
@@ -301,7 +302,8 @@ def run_in_foreground(
         lines.append(f"Work:   {where}")
     if turns := renderer.committing_turns:
         lines.append(f"Commits: in turn{'s'[: len(turns) != 1]} {', '.join(map(str, turns))}, by the agent (`git log`)")
-    if view.ended and view.ended.evidence:
+    # The reason of an unproven run is its evidence.
+    if view.ended and view.ended.evidence and view.ended.outcome is not Outcome.UNPROVEN:
         lines.append(f"Evidence: {view.ended.evidence.sentence}")
     if view.ended and view.ended.is_exposed:
         lines.append(f"Sandbox: {view.ended.sandbox}")

@@ -1,6 +1,7 @@
 """`ralph land`, `ralph worktrees` and `ralph clean`: the branches, worktrees and files that runs leave behind."""
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import asdict
 
 import click
@@ -10,7 +11,7 @@ from ralph.app.runs import clean_runs, list_worktrees, refuse_inside_a_turn
 from ralph.cli.console import json_option, note_old_name, open_project, print_result, run_argument
 from ralph.core.errors import UsageError
 from ralph.core.outcomes import Outcome
-from ralph.core.text import count
+from ralph.core.text import count, count_are
 
 
 @click.command("clean")
@@ -37,7 +38,21 @@ def clean(
     summary = f"{'Would remove' if dry_run else 'Removed'} {count(len(cleaned.removed), 'run')}"
     lines = [f"{summary}: {', '.join(cleaned.removed)}." if cleaned.removed else f"{summary}."]
     lines += [f"Kept: {line}" for line in cleaned.kept]
+    if cleaned.recent and not cleaned.removed:
+        why = "recent, or among the latest. `--keep N` and `--older-than DAYS` change that"
+        lines.append(f"{count_are(cleaned.recent, 'ended run')} {why}.")
+    if cleaned.resumable:
+        command = " ".join(("ralph clean --stopped", *_repeat_options(keep, older_than)))
+        lines.append(f"{count(cleaned.resumable, 'run')} can be resumed. To remove also these: {command}")
     return print_result(as_json, lines, command="clean", dry_run=dry_run, **asdict(cleaned))
+
+
+def _repeat_options(keep: int | None, older_than: float | None) -> Iterator[str]:
+    """The options of `ralph clean` that the user gave."""
+    if keep is not None:
+        yield f"--keep {keep}"
+    if older_than is not None:
+        yield f"--older-than {older_than:g}"
 
 
 @click.command("worktrees")

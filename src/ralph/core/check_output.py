@@ -13,6 +13,7 @@ LONGEST_LINE = 300
 """Characters of a line that are looked at and quoted."""
 _LINE_HEAD, _LINE_TAIL = 180, 80
 """Of a longer line its beginning and its end are quoted, with a mark between them; all of it is below `LONGEST_LINE`."""
+_COMPLAINT_CHARS = 100
 _CUT_LINE = regex(r"\[\.\.\. \d+ characters left out \.\.\.\]")
 _HEAD_SHARE, _TAIL_SHARE = 0.25, 0.4
 """How much of an excerpt its beginning and its end may take; lines that look like errors take the rest."""
@@ -41,6 +42,15 @@ def find_error_lines(output: str, most: int) -> list[str]:
     strong = [line for line in lines if _STRONG.search(line)]
     weak = [line for line in lines if _is_weak(line)]
     return list(dict.fromkeys([*strong, *weak]))[:most] or lines[-most:]
+
+
+def find_complaint(output: str) -> str:
+    """The line of an output that says first what is wrong, cut to what fits a line of a screen; empty if there is none."""
+    lines = find_error_lines(output, 1)
+    if not lines:
+        return ""
+    text = " ".join(lines[0].split())
+    return text if len(text) <= _COMPLAINT_CHARS else text[: _COMPLAINT_CHARS - 1] + "…"
 
 
 def excerpt_output(output: str, room: int) -> tuple[str, int]:

@@ -206,7 +206,7 @@ class FailureSet:
     count: float | None
     """How many failures there are, or how far the measured number is from its target; None if that is not known."""
     digest: str
-    """A short name for the set; empty if the check failed without output, or did not print everything."""
+    """A short name for the set; empty if the check printed nothing, or not everything."""
     is_reported: bool = False
     """Whether the check itself says how many there are. Otherwise Ralph counted lines."""
     places: tuple[str, ...] = ()

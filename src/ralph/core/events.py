@@ -260,6 +260,8 @@ class RunEnded:
     """How agents and checks were isolated: the level, or `not isolated` with the reason."""
     evidence: Evidence | None = None
     """What supports a success, or why it is none; None if an older version of Ralph recorded the run."""
+    allowance: Limits | None = None
+    """The limits with which the run was created; None if an older version of Ralph recorded the run."""
 
     @property
     def is_exposed(self) -> bool:

@@ -170,7 +170,14 @@ class Limits:
     def extend(self, reached: Outcome, spent: Spent, granted: "Limits") -> "Limits":
         """These limits with the allowance that was reached granted again."""
         name = _ALLOWANCES.get(reached)
-        return replace(self, **{name: getattr(spent, name) + (getattr(granted, name) or 0)}) if name else self
+        if name is None:
+            return self
+        total = getattr(spent, name) + (getattr(granted, name) or 0)
+        if name == "active_seconds":
+            total = 60 * _round_up(total / 60)
+        if name == "cost":
+            total = _round_up(total)
+        return replace(self, **{name: total})
 
 
 @value
@@ -183,26 +190,31 @@ class Raise:
     """What that grants."""
 
 
-def list_options_to_continue(reached: Outcome, limits: Limits, spent: Spent) -> tuple[Raise, ...]:
-    """The options of `ralph resume` that raise the limit that was reached, the first being the usual one."""
+def list_options_to_continue(
+    reached: Outcome, limits: Limits, spent: Spent, allowance: Limits | None = None
+) -> tuple[Raise, ...]:
+    """The options of `ralph resume` that raise the limit that was reached, the first being the usual one.
+
+    That one grants what `ralph resume` without options grants: the allowance with which the run was started.
+    """
+    raised = limits.extend(reached, spent, allowance or limits)
     match reached:
         case Outcome.LIMIT_ITERATIONS:
-            more = limits.iterations or 0
-            return (Raise(f"--max-iterations {spent.iterations + more}", f"{more} more iteration{'s'[: more != 1]}"),)
+            more = (raised.iterations or 0) - spent.iterations
+            return (Raise(f"--max-iterations {raised.iterations}", count(more, "more iteration")),)
         case Outcome.LIMIT_TIME:
-            minutes = (limits.active_seconds or 0.0) / 60
-            total = _round_up(spent.active_seconds / 60 + minutes)
-            return (Raise(f"--timeout {total:g}", f"{minutes:.3g} more minutes of active time"),)
+            minutes = (raised.active_seconds or 0.0) / 60
+            return (Raise(f"--timeout {minutes:g}", _describe_more_minutes(raised, spent)),)
         case Outcome.LIMIT_COST:
-            total = _round_up(spent.cost + (limits.cost or 0.0))
+            total = raised.cost or 0.0
             return (Raise(f"--max-cost {total:g}", f"${total - spent.cost:.2f} more"),)
         case Outcome.COST_UNKNOWN:
             return (
                 Raise("--allow-unpriced", "Ralph then does not enforce the cost limit; or start again with `prices:`"),
             )
         case Outcome.LIMIT_TOKENS:
-            more = limits.tokens or 0
-            return (Raise(f"--max-tokens {spent.tokens + more}", f"{more} more tokens"),)
+            more = (raised.tokens or 0) - spent.tokens
+            return (Raise(f"--max-tokens {raised.tokens}", f"{more} more tokens"),)
         case Outcome.LIMIT_QUOTA:
             return (Raise("--max-quota 100%", "the whole subscription; after its reset, omit the option"),)
         case Outcome.LIMIT_DEADLINE:
@@ -216,13 +228,10 @@ def describe_grants(before: Limits, after: Limits, spent: Spent) -> list[str]:
     """What new limits allow from now on, and in all."""
     grants = []
     if after.iterations != before.iterations and after.iterations is not None:
-        more = count(after.iterations - spent.iterations, "more iteration", "more iterations")
+        more = count(after.iterations - spent.iterations, "more iteration")
         grants.append(f"{more}, {after.iterations} in all")
     if after.active_seconds != before.active_seconds and after.active_seconds is not None:
-        minutes = after.active_seconds / 60
-        more_minutes = f"{minutes - spent.active_seconds / 60:.3g}"
-        unit = "minute" if more_minutes == "1" else "minutes"
-        grants.append(f"{more_minutes} more {unit} of active time, {minutes:.3g} in all")
+        grants.append(f"{_describe_more_minutes(after, spent)}, {after.active_seconds / 60:.4g} in all")
     if after.cost != before.cost and after.cost is not None:
         grants.append(f"${after.cost - spent.cost:.2f} more, ${after.cost:g} in all")
     if after.tokens != before.tokens and after.tokens is not None:
@@ -237,11 +246,16 @@ def describe_grants(before: Limits, after: Limits, spent: Spent) -> list[str]:
     return grants
 
 
-def suggest_option_to_continue(limits: Limits, spent: Spent) -> str:
+def _describe_more_minutes(limits: Limits, spent: Spent) -> str:
+    minutes = f"{((limits.active_seconds or 0.0) - spent.active_seconds) / 60:.2g}"
+    return f"{minutes} more {'minute' if minutes == '1' else 'minutes'} of active time"
+
+
+def suggest_option_to_continue(limits: Limits, spent: Spent, allowance: Limits | None = None) -> str:
     """What to add to `ralph resume` if the run ended for another reason and has no iteration left; empty if it has."""
     if not limits.is_out_of_iterations(spent):
         return ""
-    return f" {list_options_to_continue(Outcome.LIMIT_ITERATIONS, limits, spent)[0].option}"
+    return f" {list_options_to_continue(Outcome.LIMIT_ITERATIONS, limits, spent, allowance)[0].option}"
 
 
 def _round_up(number: float) -> float:

@@ -5,7 +5,8 @@ starts what is not yet, and accepts the next result. `follow_up` decides what fo
 runs the work, and `signal_delivery` brings signals to turns.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Generic
 
@@ -39,7 +40,7 @@ from ralph.core.outcomes import Outcome
 from ralph.core.prompt import Prompt
 from ralph.core.signals import RESUMED, Signal, SignalType, Stage
 from ralph.core.text import count
-from ralph.core.turns import TurnRequest
+from ralph.core.turns import Change, TurnRequest
 from ralph.engine.follow_up import AgentChain, NextStep, PendingWork, ReturnedTurn, Situation, decide_follow_up
 from ralph.engine.jobs import JobResult, Jobs
 from ralph.engine.ledger import Ledger
@@ -67,6 +68,8 @@ class StartOptions:
     """The template for new messages from the user."""
     reopens: bool = False
     """Whether an aborted run may continue, because the user asks for something else now."""
+    later_changes: Mapping[str, str] = field(default_factory=dict)
+    """The files that other runs changed while this one was stopped, each with the id of the other run."""
 
 
 class Kernel(Generic[S]):
@@ -133,6 +136,7 @@ class Kernel(Generic[S]):
                 missing=missing,
                 sandbox=self._start.entry.sandbox,
                 evidence=stop.evidence,
+                allowance=self.ledger.allowance,
             )
         )
         return stop
@@ -187,11 +191,8 @@ class Kernel(Generic[S]):
         """Journal that this engine has started, and adopt the turns that an earlier engine left running."""
         was_stopped = self.ledger.ended is not None or self._start.resumes
         if self._start.limits != self.ledger.limits:
-            ended = self.ledger.ended
-            reason = f"resumed after {ended.outcome}" if ended else "resumed"
-            if grants := describe_grants(self.ledger.limits, self._start.limits, self.ledger.spent):
-                reason = f"{'; '.join(grants)} ({reason})"
-            self._journal(LimitExtended(self._start.limits, reason))
+            grants = describe_grants(self.ledger.limits, self._start.limits, self.ledger.spent)
+            self._journal(LimitExtended(self._start.limits, "; ".join(grants) or "changed"))
         self._journal(self._start.entry)
         for notice in self._start.notices:
             self._journal(Notice(notice))
@@ -219,10 +220,8 @@ class Kernel(Generic[S]):
             return
         change = snapshots.take_user_changes()
         if change.files:
-            more = change.files - len(change.names)
-            names = ", ".join(change.names) + (f" and {more} more" if more else "")
             self._journal(SnapshotTaken("changed by the user", change.snapshot))
-            self._journal(Notice(f"You changed {names} while the run was stopped. Undo and revert leave that alone."))
+            self._journal(Notice(_describe_later_changes(change, self._start.later_changes)))
 
     def _load(self) -> tuple[S, list[Entry]]:
         """The state that the documents describe, with the events since they were written.
@@ -458,6 +457,22 @@ def _without_documents(event: Event) -> Event:
             return replace(event, result=replace(event.result, documents={}))
         case _:
             return event
+
+
+def _describe_later_changes(change: Change, later: Mapping[str, str]) -> str:
+    """Who changed which files while a run was stopped: the user, or other runs."""
+    more = change.files - len(change.names)
+    by_user = [name for name in change.names if name not in later]
+    by_runs: dict[str, list[str]] = {}
+    for name in change.names:
+        if name in later:
+            by_runs.setdefault(later[name], []).append(name)
+    sentences = [f"run {run} changed {', '.join(names)}" for run, names in by_runs.items()]
+    if by_user or more:
+        names = [*by_user, *([f"{more} more"] if more else [])]
+        sentences.insert(0, f"you changed {', '.join(names)}")
+    text = ", and ".join(sentences)
+    return f"{text[0].upper()}{text[1:]} while this run was stopped. Undo and revert leave that alone."
 
 
 def _stop_for_abort(signal: Signal) -> Stop:

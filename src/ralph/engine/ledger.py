@@ -210,6 +210,8 @@ class Ledger:
     """The counters of a run, as its journal accounts for them."""
 
     limits: Limits
+    allowance: Limits | None = None
+    """The limits with which the run was created. A resume grants the one that was reached once more."""
     spent: Spent = field(default_factory=Spent)
     last_turn_number: int = 0
     """The highest turn number taken."""
@@ -249,7 +251,7 @@ class Ledger:
     @classmethod
     def of(cls, limits: Limits, records: Iterable[Record]) -> "Ledger":
         """The ledger of a whole journal."""
-        ledger = cls(limits)
+        ledger = cls(limits, allowance=limits)
         for record in records:
             ledger.apply(record)
         return ledger
@@ -354,11 +356,11 @@ class Ledger:
         """The money set aside for turns that are in progress."""
         return sum(work.open_turn.reserved for work in self.work.values() if work.open_turn)
 
-    def extend_limits(self, granted: Limits) -> Limits:
+    def extend_limits(self) -> Limits:
         """The limits for a resume: the allowance that the run ended on is granted once more."""
         if self.ended is None or not self.ended.outcome.value.startswith("limit-"):
             return self.limits
-        return self.limits.extend(self.ended.outcome, self.spent, granted)
+        return self.limits.extend(self.ended.outcome, self.spent, self.allowance or self.limits)
 
     def with_activity(self, seconds: float) -> Spent:
         """The counters after that much more active time."""

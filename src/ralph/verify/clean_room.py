@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
+from ralph.core.check_output import find_error_lines
 from ralph.core.checks import (
     Check,
     CheckResult,
@@ -31,7 +32,7 @@ from ralph.core.checks import (
     Rule,
     Verdict,
 )
-from ralph.core.text import count
+from ralph.core.text import count, regex
 from ralph.git.command import list_own_paths
 from ralph.git.snapshots import Snapshots
 from ralph.supervisor.sandbox import Mount, probe
@@ -43,6 +44,8 @@ MAX_FILES = 200_000
 """Files of a tree that is copied."""
 _MAX_NAMED = 3
 _MAX_QUOTED = 400
+_MAX_READ = 50
+_NAMES_ERROR = regex(r"^E\s|\w*(?:Error|Exception)\b|\berror\b.*:")
 _HOME, _RECORD = "clean-room", "ignored.json"
 
 
@@ -350,15 +353,17 @@ def _describe(result: CheckResult) -> str:
 def _with_finding(verdict: Verdict, evidence: Evidence, failed: CheckResult | None = None) -> Verdict:
     """The verdict with evidence that is no success, and the finding that goes back to the agent."""
     sentence = evidence.reason
-    if failed and (printed := _last_lines(failed.output)):
+    if failed and (printed := _quote_errors(failed.output)):
         sentence = f"{sentence} It printed: {printed}"
     finding = Finding(Rule.CLEAN_ROOM, failed.title if failed else "clean room", 0, sentence)
     return replace(verdict, findings=(*verdict.findings, finding), evidence=evidence)
 
 
-def _last_lines(output: str) -> str:
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return " / ".join(lines[-_MAX_NAMED:])[:_MAX_QUOTED]
+def _quote_errors(output: str) -> str:
+    """The lines of an output that name an error, or else those that look like one, such as the frames of a traceback."""
+    lines = find_error_lines(output, _MAX_READ)
+    errors = [line for line in lines if _NAMES_ERROR.search(line)]
+    return " / ".join((errors or lines)[:_MAX_NAMED])[:_MAX_QUOTED]
 
 
 def _name_some(names: Sequence[str]) -> str:

@@ -201,7 +201,7 @@ def read_failure_set(check: Check, output: str, tests: Counts | None, value: flo
     """What a failed check complains about in plain output.
 
     If the tool says that it left something out, its output is the same however much of the rest was fixed. Then the set is
-    empty, as for a check that fails without a word, and a loop compares the trees instead.
+    empty, and a loop compares the trees instead.
     """
     if _CAPPED.search(output) and not check.measure:
         return FailureSet(None, "")

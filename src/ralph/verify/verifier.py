@@ -456,7 +456,7 @@ def find_scripts(command: str) -> list[str]:
 def _accept(verdict: Verdict, why: str) -> Verdict:
     """A verdict with passing checks that the user accepted: its findings are only warnings."""
     findings = tuple(replace(finding, severity=Severity.WARNING) for finding in verdict.findings)
-    return replace(verdict, findings=findings, evidence=Evidence(Grade.ACCEPTED, f"Accepted by the user: {why}"))
+    return replace(verdict, findings=findings, evidence=Evidence(Grade.ACCEPTED, f"By {why}"))
 
 
 def _decides_otherwise(change: FileChange) -> bool:

@@ -284,7 +284,7 @@ def _needs_of_end(view: RunView, ended: RunEnded) -> list[Need]:
     """What a run that ended needs, if it ended before it was done."""
     run, at = view.run.id, view.ended_at or view.at
     outcome = ended.outcome
-    more = suggest_option_to_continue(ended.limits, ended.spent)
+    more = suggest_option_to_continue(ended.limits, ended.spent, ended.allowance)
     if view.has_feedback:
         text = "You gave feedback. The session plans again with it when you resume it."
         return [Need(NeedKind.RESUME, text, f"ralph session resume {run}", at)]
@@ -351,10 +351,11 @@ def _resume(view: RunView) -> str:
     command = f"ralph {'session ' if view.workflow in SESSION_WORKFLOWS else ''}resume {view.run.id}"
     if view.ended is None:
         return command
-    if ways := list_options_to_continue(view.ended.outcome, view.ended.limits, view.ended.spent):
+    ended = view.ended
+    if ways := list_options_to_continue(ended.outcome, ended.limits, ended.spent, ended.allowance):
         return f"ralph resume {view.run.id} {ways[0].option}"
-    if view.ended.outcome is Outcome.STUCK:
-        more = suggest_option_to_continue(view.ended.limits, view.ended.spent)
+    if ended.outcome is Outcome.STUCK:
+        more = suggest_option_to_continue(ended.limits, ended.spent, ended.allowance)
         return f'ralph resume {view.run.id} --guidance "..."{more}'
     return command
 

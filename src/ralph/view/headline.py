@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime
 
+from ralph.core.check_output import find_complaint
 from ralph.core.checks import CheckStatus
 from ralph.core.events import TaskState
 from ralph.core.outcomes import Outcome
@@ -74,7 +75,13 @@ _LIMITS = (
     Outcome.LIMIT_QUOTA,
 )
 """Outcomes whose reason always names the limit."""
-_REASON_IS_ENOUGH = (Outcome.UNVERIFIABLE, Outcome.AWAITING_APPROVAL, Outcome.AWAITING_FEEDBACK, Outcome.ABORTED)
+_REASON_IS_ENOUGH = (
+    Outcome.UNVERIFIABLE,
+    Outcome.UNPROVEN,
+    Outcome.AWAITING_APPROVAL,
+    Outcome.AWAITING_FEEDBACK,
+    Outcome.ABORTED,
+)
 
 
 def _what_is_done(view: RunView) -> str:
@@ -164,11 +171,19 @@ def describe_failure(check: CheckView) -> str:
         return f"{name} could not run" + (f" ({check.reason})" if check.reason else "")
     tests = ", ".join(map(_shorten_test, check.failing[:_NAMED_TESTS]))
     more = f" and {len(check.failing) - _NAMED_TESTS} more" if len(check.failing) > _NAMED_TESTS else ""
-    text = f"{name} fails" + (f" in {tests}{more}" if tests else "")
+    text = f"{name} fails" + (f" in {tests}{more}" if tests else _explain(check))
     same = check.same_since
     if same and check.history and same.seq != check.history[-1].seq:
         text += " (same as before the first turn)" if same.iteration == 0 else f" (same as iteration {same.iteration})"
     return text
+
+
+def _explain(check: CheckView) -> str:
+    """Why a check without named tests fails: how it says so itself, or its first complaint if only the exit code says so."""
+    reason = check.reason
+    if check.code is not None and reason == f"exit code {check.code}":
+        reason = find_complaint(check.output)
+    return f": {reason}" if reason else ""
 
 
 def _describe_findings(view: RunView) -> str:

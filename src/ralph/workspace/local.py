@@ -3,6 +3,7 @@
 The environment of an agent has the `ralph` of this run first on its path, and settings that keep it from pushing.
 """
 
+import errno
 import os
 import re
 import shlex
@@ -396,11 +397,14 @@ class LocalTurns:
                 "idle": "it reached the limit of time without output",
                 "wall": "it reached its time limit",
                 "cut": "the run reached a limit",
+                "exec": "its program could not be started",
             }
             how = limits.get(ended.reason, ended.reason)
         elif ended.code == 0:
             how = "the agent stopped without saying that it had finished"
         detail = summary.error or ended.error or _read_last_lines(directory / "stderr")
+        if os.strerror(errno.EMFILE) in detail:
+            detail += "; allow more open files with `ulimit -n 4096`, then resume the run"
         return f"{how}: {detail}" if detail else how
 
     def _read_answer(

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ralph.cli.render.journal import DOUBLE, Renderer, turn_ended_lines
+from ralph.cli.render.journal import DOUBLE, Renderer
 from ralph.cli.render.session import SessionRenderer
 from ralph.core.entries import ChecksStarted, Record, RunStarted
 from ralph.core.events import DocumentEdited, MergeEnded, RunEnded, TurnEnded, TurnStarted, WorkCommitted
@@ -41,7 +41,7 @@ class HatsRenderer(SessionRenderer):
             case ChecksStarted(checks=checks):
                 return [f"running the checks: {' AND '.join(checks)}"]
             case TurnEnded(result=result) as entry:
-                lines = turn_ended_lines(replace(entry, is_iteration=False))
+                lines = self.turn_ended_lines(replace(entry, is_iteration=False))
                 if result.change and result.change.files:
                     lines.append(f"  changed {describe_change(result.change)}")
                 return [*lines, *self._event_lines(record.at)]
@@ -97,7 +97,7 @@ class HatsRenderer(SessionRenderer):
     def then(self, ended: RunEnded) -> str:
         if ended.outcome is Outcome.UNPROVEN:
             return f"ralph diff {self.run}, then {accept_command(self.run)}"
-        is_limit = bool(list_options_to_continue(ended.outcome, ended.limits, ended.spent))
+        is_limit = bool(list_options_to_continue(ended.outcome, ended.limits, ended.spent, ended.allowance))
         more = '   (--guidance "...")' if ended.outcome.resumable and not is_limit else ""
         # A run of hats continues with `ralph resume`, not with the commands of sessions.
         return Renderer.then(self, ended) + more

@@ -51,7 +51,7 @@ from ralph.documents.hats.definition import show_role
 from ralph.documents.run_record import RunRecord
 from ralph.store.files import read_limited
 from ralph.store.runs import Project
-from ralph.workflows.loop.report import describe_change, describe_result, format_duration
+from ralph.workflows.loop.report import describe_change, explain_result, format_duration
 
 RULE, DOUBLE = "─" * 60, "═" * 60
 
@@ -72,7 +72,7 @@ _SIGNS = {
 """What stands before each kind of event of an agent."""
 
 
-def agent_event_line(kind: str, text: str, *, is_error: bool = False, prefix: str = "") -> str:
+def _agent_event_line(kind: str, text: str, *, is_error: bool = False, prefix: str = "") -> str:
     """The line for an event of an agent; empty if it is of no interest."""
     if kind == EventKind.TOOL_RESULT and not is_error:
         return f"  {prefix}< image" if IMAGE in text else ""
@@ -107,6 +107,8 @@ class Renderer:
     """The turns that run."""
     checking: set[str] = field(default_factory=set)
     """The work whose checks run."""
+    shown_faults: dict[int, list[str]] = field(default_factory=dict)
+    """The errors and limits that agents reported and the user has read, by turn."""
 
     def lines(self, record: Record) -> list[str]:
         """The lines that the user reads for a record; none if it is of no interest."""
@@ -127,6 +129,17 @@ class Renderer:
     def entry_lines(self, record: Record) -> list[str]:
         """The lines for a record. The renderers of workflows have their own."""
         return LINES[type(record.entry)](self, record.entry)
+
+    def agent_line(self, turn: int, kind: str, text: str, *, is_error: bool = False, prefix: str = "") -> str:
+        """The line for an event of an agent; empty if it is of no interest."""
+        line = _agent_event_line(kind, text, is_error=is_error, prefix=prefix)
+        if line and kind in (EventKind.LIMIT, EventKind.ERROR):
+            self.shown_faults.setdefault(turn, []).append(text.strip())
+        return line
+
+    def turn_ended_lines(self, entry: TurnEnded) -> list[str]:
+        """How a turn ended, without an error that the user has just read."""
+        return _turn_ended_lines(entry, self.shown_faults.pop(entry.turn, []))
 
     def quote_message(self, name: str) -> str:
         """What the user said in a signal, cut to a few words; its name if that is not known."""
@@ -155,7 +168,7 @@ class Renderer:
 
     def then(self, ended: RunEnded) -> str:
         """What to type next."""
-        if ways := list_options_to_continue(ended.outcome, ended.limits, ended.spent):
+        if ways := list_options_to_continue(ended.outcome, ended.limits, ended.spent, ended.allowance):
             return f"ralph resume {self.run} {ways[0].option}   ({ways[0].grants})"
         if ended.outcome.resumable:
             return f"ralph resume {self.run}"
@@ -172,7 +185,7 @@ _ENDINGS = {
 """How turns end, if the name of the end is not a verb."""
 
 
-def turn_ended_lines(entry: TurnEnded) -> list[str]:
+def _turn_ended_lines(entry: TurnEnded, shown: list[str]) -> list[str]:
     result = entry.result
     ending = _ENDINGS.get(result.end, result.end)
     if result.end is TurnEnd.STEERED and result.is_own_end:
@@ -183,8 +196,9 @@ def turn_ended_lines(entry: TurnEnded) -> list[str]:
     if result.survivors:
         facts.append(f"{count(result.survivors, 'leftover process', 'leftover processes')} ended")
     lines = ["  " + " · ".join(facts)]
-    if result.error and result.end not in (TurnEnd.STOPPED, TurnEnd.STEERED):
-        lines.append(f"  {result.error}")
+    error = _remove_shown(result.error, shown)
+    if error and result.end not in (TurnEnd.STOPPED, TurnEnd.STEERED):
+        lines.append(f"  {error}")
     lines += [f"  DENIED: {denied}" for denied in result.denied[:5]]
     lines += [f"  warning: {warning}" for warning in result.warnings]
     if result.left:
@@ -204,6 +218,14 @@ def turn_ended_lines(entry: TurnEnded) -> list[str]:
     more = f" and {change.files - len(change.names)} more" if change.files > len(change.names) else ""
     names = f" ({', '.join(change.names)}{more})" if change.names else ""
     return [*lines, f"- Changes: {describe_change(change)}{names}"]
+
+
+def _remove_shown(error: str, shown: list[str]) -> str:
+    """What an error says beside what was shown. `exit code 1: MESSAGE` repeats the message of the agent."""
+    for fault in shown:
+        if fault and error.endswith(fault):
+            return error.removesuffix(fault).rstrip(": ")
+    return error
 
 
 def received_line(renderer: Renderer, entry: TurnStarted) -> str:
@@ -286,7 +308,7 @@ def check_line(result: CheckResult) -> str:
     mark = "PASS" if result.passed else "????"
     if result.status == "failed":
         mark = "FAIL"
-    reason = describe_result(result)
+    reason = explain_result(result)
     return f"  {mark} {result.title}  {format_duration(result.seconds)}" + (
         "" if reason == "passed" else f" ({reason})"
     )
@@ -353,7 +375,7 @@ LINES: dict[type[Entry], Callable[[Renderer, Any], list[str]]] = {
     ],
     LimitExtended: lambda run, entry: [f"limits from now on: {entry.reason}"],
     TurnStarted: _turn_started,
-    TurnEnded: lambda run, entry: turn_ended_lines(entry),
+    TurnEnded: lambda run, entry: run.turn_ended_lines(entry),
     ChecksStarted: lambda run, entry: [f"checking {run.about(entry.key)}: {' AND '.join(entry.checks)}"],
     ChecksEnded: lambda run, entry: checked_lines(entry.verdict),
     MergeStarted: lambda run, entry: [f"merging {entry.worktree}"],

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ralph.app.run_engine import Observer
-from ralph.cli.render.journal import Renderer, agent_event_line
+from ralph.cli.render.journal import Renderer
 from ralph.cli.render.status_line import StatusLine
 from ralph.core.entries import Record
 from ralph.core.events import Landed, RunEnded, TaskChanged
@@ -88,7 +88,8 @@ class PlainView(Observer):
     def on_agent_event(self, turn: Turn, event: AgentEvent) -> None:
         """Print what the agent says and which tools it uses."""
         prefix = f"{turn.number} " if turn.request.worktree else ""
-        if line := agent_event_line(event.kind, event.text, is_error=event.is_error, prefix=prefix):
+        line = self._renderer.agent_line(turn.number, event.kind, event.text, is_error=event.is_error, prefix=prefix)
+        if line:
             self._line(line)
 
     def remember(self, task: TaskChanged) -> None:

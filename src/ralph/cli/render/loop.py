@@ -3,7 +3,8 @@
 import re
 from dataclasses import dataclass, field, replace
 
-from ralph.cli.render.journal import DOUBLE, RULE, Renderer, checked_lines, received_line, turn_ended_lines
+from ralph.cli.console import one_line
+from ralph.cli.render.journal import DOUBLE, RULE, Renderer, checked_lines, received_line
 from ralph.core.entries import ChecksStarted, LimitExtended, Record, RunStarted
 from ralph.core.events import ChecksEnded, Event, RunEnded, TurnEnded, TurnStarted, WorkCommitted
 from ralph.core.ids import BASELINE, WorkKey, WorkKind
@@ -62,7 +63,7 @@ class LoopRenderer(Renderer):
             case TurnStarted():
                 return self._turn_started(entry)
             case TurnEnded():
-                return [*turn_ended_lines(entry), *(self._render_lesson() if before.phase is Phase.REFLECT else ())]
+                return [*self.turn_ended_lines(entry), *self._render_conclusion(entry, before.phase)]
             case ChecksStarted(key=key) if WorkKey.parse(key) == BASELINE:
                 return ["baseline: running the checks before the first turn"]
             case ChecksStarted():
@@ -84,6 +85,12 @@ class LoopRenderer(Renderer):
         if work and work.kind is WorkKind.JUDGE_TESTS:
             return f"Verifying with the judge's own tests: {', '.join(dict(self.state.judge_tests))}"
         return f"Verifying: {' AND '.join(entry.checks)}"
+
+    def _render_conclusion(self, entry: TurnEnded, phase: Phase) -> list[str]:
+        """What came of a turn that only reads: the lesson of a reflector, or the opinion of a judge."""
+        if phase is Phase.REFLECT:
+            return self._render_lesson()
+        return _render_judgment(entry) if phase is Phase.JUDGE else []
 
     def _extend(self, limits: Limits) -> None:
         settings = replace(self.loop.settings, max_iterations=limits.iterations, timeout=limits.active_seconds)
@@ -111,11 +118,16 @@ class LoopRenderer(Renderer):
         result = "PASS" if verdict.passed else "FAIL"
         if verdict.unrunnable and not verdict.passed:
             result = "COULD NOT RUN"
-        if verdict.awaits_judge:
-            result = "PASS, not proven yet"
+        is_unproven = verdict.is_unproven and not verdict.gamed
+        if is_unproven:
+            result = "PASS, but not proven"
         lines.append(f"Result: {result}")
+        if self.state.phase is Phase.JUDGE or Phase.JUDGE in self.state.next_phases:
+            files = verdict.evidence.to_judge[:_SHOWN] if verdict.evidence else ()
+            what = f"the changed tests and settings: {', '.join(files)}" if files else "the work"
+            lines.append(f"A judge, which is a turn with a fresh context, now reads {what}")
         waits = {Phase.REFLECT, Phase.COMMIT}.intersection((self.state.phase, *self.state.next_phases))
-        return lines if waits or verdict.passed or verdict.awaits_judge else [*lines, *self._render_lesson()]
+        return lines if waits or verdict.passed or is_unproven else [*lines, *self._render_lesson()]
 
     def _render_lesson(self) -> list[str]:
         """What the last iteration taught, and what to try next."""
@@ -160,6 +172,8 @@ class LoopRenderer(Renderer):
                 unverified = " (not verified yet; `ralph resume` verifies it first)"
         judged = f"iteration {state.iterations[-1].number}" if state.iterations else "before the run"
         lessons = list_lessons(state.iterations[-_SHOWN:])
+        # The reason of an unproven run says what is missing. No check failed.
+        has_failed = bool(state.failure) and ended.outcome is not Outcome.UNPROVEN
         return [
             *(DOUBLE, f"Ralph Loop: {'LIMIT REACHED' if limit else _headline(ended.outcome)}", DOUBLE, ""),
             f"Task: {state.task}",
@@ -167,7 +181,7 @@ class LoopRenderer(Renderer):
             f"Iterations completed: {self._count_completed(spent)}",
             f"Duration: {format_duration(spent.active_seconds)} · turns {spent.turns} · cost {describe_cost(spent)}",
             *(("", "Last attempt:", last.action + unverified) if last else ()),
-            *(("", f"Last failure ({judged}):", *_last_lines(state.failure)) if state.failure else ()),
+            *(("", f"Last failure ({judged}):", *_last_lines(state.failure)) if has_failed else ()),
             *(("", "Findings that prevent success:", *last.gaming) if last and state.blocking_rules else ()),
             *(("", "Learnings accumulated:", *lessons) if lessons else ()),
             *(("", "Options:", *self._options(ended)) if ended.outcome.resumable else ()),
@@ -185,21 +199,25 @@ class LoopRenderer(Renderer):
 
     def _options(self, ended: RunEnded) -> list[str]:
         run, best = self.run, self.state.best
-        ways = list_options_to_continue(ended.outcome, ended.limits, ended.spent)
+        ways = list_options_to_continue(ended.outcome, ended.limits, ended.spent, ended.allowance)
         lines = []
         if ended.outcome is Outcome.UNPROVEN:
             lines.append(f"- {accept_command(run)}   (if the changes are right)")
         if self.state.blocking_rules:
             lines.append(f"- {allow_command(run, self.state.blocking_rules)}   (if the changes are right)")
         lines += [f"- ralph resume {run} {way.option}   ({way.grants})" for way in ways]
-        more = "" if ways or self.state.pending else suggest_option_to_continue(ended.limits, ended.spent)
-        if ended.outcome in (Outcome.STUCK, Outcome.AWAITING_GUIDANCE):
+        more = (
+            "" if ways or self.state.pending else suggest_option_to_continue(ended.limits, ended.spent, ended.allowance)
+        )
+        if ended.outcome in (Outcome.STUCK, Outcome.AWAITING_GUIDANCE, Outcome.UNPROVEN):
             lines.append(f'- ralph resume {run} --guidance "what to do differently"{more}')
+        if ended.outcome in (Outcome.STUCK, Outcome.AWAITING_GUIDANCE):
             lines.append(
                 f"- ralph resume {run} --agent NAME{more}   (another agent; use --model NAME for another model)"
             )
         if not ways:
-            lines.append(f"- ralph resume {run}{more}   (continue from here)")
+            what = "run the checks again" if ended.outcome is Outcome.UNPROVEN else "continue from here"
+            lines.append(f"- ralph resume {run}{more}   ({what})")
         if best and is_worth_restoring(best, self.state):
             lines.append(f"- ralph restore best {run}   ({name_best(best)}: {best.result[:80]})")
         if not self.has_snapshots:
@@ -228,6 +246,16 @@ class LoopRenderer(Renderer):
             f"Next:   {self.then(ended)}",
             DOUBLE,
         ]
+
+
+def _render_judgment(entry: TurnEnded) -> list[str]:
+    """What the judge says of each file, a line each."""
+    opinions = (entry.result.answer or {}).get("files", ())
+    lines = []
+    for one in opinions:
+        mark, verb = ("✓", "accepts") if one["accept"] else ("✗", "rejects")
+        lines.append(f"{mark} the judge {verb} {one_line(one['path'])}: {one_line(one['why'])}")
+    return lines
 
 
 def _last_lines(failure: str) -> list[str]:

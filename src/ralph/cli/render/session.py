@@ -47,7 +47,7 @@ class SessionRenderer(Renderer):
 
     def then(self, ended: RunEnded) -> str:
         run = self.run
-        if list_options_to_continue(ended.outcome, ended.limits, ended.spent):
+        if list_options_to_continue(ended.outcome, ended.limits, ended.spent, ended.allowance):
             return super().then(ended)
         todo = {
             Outcome.AWAITING_FEEDBACK: f'ralph session feedback {run} "...", then ralph session resume {run}',

@@ -81,9 +81,11 @@ def describe_changed_results(fixed: Sequence[str], broken: Sequence[str]) -> str
 def _find_cause(pending: Iteration, verdict: Verdict, state: LoopState) -> str:
     """Why the checks fail, if it follows from what the run did; what they print is in the prompt anyway."""
     if verdict.gamed:
-        outside = all(finding.rule is Rule.OUT_OF_SCOPE for finding in verdict.gamed)
-        if outside:
+        rules = {finding.rule for finding in verdict.gamed}
+        if rules == {Rule.OUT_OF_SCOPE}:
             return "the turn changed files outside the scope of the run"
+        if rules == {Rule.CLEAN_ROOM}:
+            return "the checks pass here, but not in a clean checkout of what git carries"
         return "the guards found changes that can make the checks pass without the work"
     if state.agent_error:
         return f"the agent's turn failed: {state.agent_error}"
@@ -100,6 +102,8 @@ def _find_cause(pending: Iteration, verdict: Verdict, state: LoopState) -> str:
 
 def _find_next_step(verdict: Verdict) -> str:
     """What to do first, as far as a rule can tell: nothing that the next prompt says anyway."""
+    if verdict.gamed and all(finding.rule is Rule.CLEAN_ROOM for finding in verdict.gamed):
+        return "make the checks pass with the files that git carries, without ignored files"
     if verdict.gamed:
         places = ", ".join(dict.fromkeys(f.place for f in verdict.gamed if f.line))
         what = f"the change at {places[:150]}" if places else "these changes"
@@ -164,7 +168,8 @@ def _render_lesson(iteration: Iteration, *, tells_news: bool) -> str:
         lines.append(f"  {own.news}")
     if iteration.learnings not in (own.text, own.news):
         # The user wrote something else into the document.
-        lines.append(f"  Learned: {_shorten(iteration.learnings)}")
+        if iteration.learnings:
+            lines.append(f"  Learned: {_shorten(iteration.learnings)}")
         return "\n".join(lines)
     if iteration.why:
         lines.append(f"  Why: {_shorten(iteration.why)}")

@@ -178,12 +178,14 @@ def _shorten(text: str) -> str:
 def _failure_set(verdict: Verdict, iteration: int) -> str:
     """A name for all that fails.
 
-    A check that fails without a word is the same failure only on the same tree; if no tree is known, it never is.
+    A check that prints nothing always has the same failures: only another exit code or reason is something new. If the output
+    cannot be compared, for example because the tool left something out, the tree counts instead.
     """
-    without_output = verdict.snapshot or f"iteration {iteration}"
+    tree = verdict.snapshot or f"iteration {iteration}"
     names = []
     for result in verdict.failed:
         digest = result.failures.digest if result.failures else ""
-        names.append(f"{result.title} {digest or without_output}")
+        without_digest = tree if result.output.strip() else f"{result.code} {result.reason}"
+        names.append(f"{result.title} {digest or without_digest}")
     names += [f"{finding.rule} {finding.path}" for finding in verdict.gamed]
     return "; ".join(names)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
-from ralph.core.check_output import excerpt_output, fence
+from ralph.core.check_output import excerpt_output, fence, find_complaint
 from ralph.core.checks import Attribution, Check, CheckResult, CheckStatus, Verdict, attribution
 from ralph.core.events import RunEnded
 from ralph.core.limits import describe_cost, list_options_to_continue, suggest_option_to_continue
@@ -23,7 +23,7 @@ MAX_NAMES = 20
 
 def summarize_verdict(verdict: Verdict) -> str:
     """One line: which checks passed, how the others did not, and what the guards found."""
-    checks = "; ".join(f"{name_check(r)} {describe_result(r)}" for r in (verdict.failed or verdict.results))
+    checks = "; ".join(f"{name_check(r)} {explain_result(r)}" for r in (verdict.failed or verdict.results))
     return f"{checks}; but {' '.join(f.sentence for f in verdict.gamed)}" if verdict.gamed else checks
 
 
@@ -159,6 +159,14 @@ def name_check(result: CheckResult) -> str:
     return f"`{result.command}`" if result.command else result.title
 
 
+def explain_result(result: CheckResult) -> str:
+    """How a check came out. If only its exit code says that it failed, also the first line of its complaints."""
+    text = describe_result(result)
+    has_only_code = result.code is not None and text == f"failed: exit code {result.code}"
+    complaint = find_complaint(result.output) if has_only_code else ""
+    return f"{text}: {complaint}" if complaint else text
+
+
 def describe_result(result: CheckResult) -> str:
     """How a check came out."""
     facts = [result.reason] if result.reason else []
@@ -170,7 +178,9 @@ def describe_result(result: CheckResult) -> str:
     if result.value is not None:
         facts.append(f"{result.value:g} was measured")
     if result.flaky:
-        facts.append("it is flaky: it gave different results for the same tree")
+        facts.append(
+            "it gave different results for the same tree: it is flaky, or it depends on files that git ignores"
+        )
     status = "passed" if result.passed else str(result.status).replace("-", " ")
     return f"{status}: {', '.join(facts)}" if facts else status
 
@@ -256,7 +266,7 @@ def _render_history(state: LoopState) -> str:
 
 def _render_row(i: Iteration) -> str:
     price = "unknown" if i.cost is None else f"${i.cost:.4f}"
-    verdict = "PASS" if i.passed else f"FAIL: {i.result}"
+    verdict = "PASS" if i.passed else f"{'NOT PROVEN' if i.is_unproven else 'FAIL'}: {i.result}"
     role = i.role + (" (other approach)" if i.pivot else "")
     changes = describe_change(Change("", i.files, i.added, i.removed))
     return row(i.number, role, i.action, verdict, format_duration(i.seconds), price, changes)
@@ -301,8 +311,8 @@ def _render_next(state: LoopState, settings: LoopParameters, ended: RunEnded) ->
             f"See the changes with `ralph diff {run}`. If they are right, accept them: `{accept_command(run)}`. "
             f'If not, say so: `ralph resume {run} --guidance "..."`, or end it: `ralph abort {run}`.'
         )
-    ways = list_options_to_continue(ended.outcome, ended.limits, ended.spent)
-    more = f" {ways[0].option}" if ways else suggest_option_to_continue(ended.limits, ended.spent)
+    ways = list_options_to_continue(ended.outcome, ended.limits, ended.spent, ended.allowance)
+    more = f" {ways[0].option}" if ways else suggest_option_to_continue(ended.limits, ended.spent, ended.allowance)
     lines = [f"Continue with `ralph resume {run}{more}`, or end it with `ralph abort {run}`."]
     if ended.outcome in (Outcome.STUCK, Outcome.AWAITING_GUIDANCE):
         guide = f'ralph resume {run} --guidance "..."{more}'

@@ -207,7 +207,9 @@ class Loop:
                 return self._accept_edit(state, path, content)
             case RunEnded():
                 return _accept_run_end(state, event)
-            case TurnStarted() | SignalAccepted() | MergeEnded() | Landed():
+            case SignalAccepted(signal=signal):
+                return replace(state, is_guided=True) if signal.is_guidance else state
+            case TurnStarted() | MergeEnded() | Landed():
                 return state
             case _:
                 assert_never(event)
@@ -306,6 +308,7 @@ class Loop:
             pending=pending,
             agent_error=error,
             failed_turns=state.failed_turns + 1 if error else 0,
+            is_guided=False,
             rescope=rescope,
             changed=update_stats(state.changed, event.change)[-MAX_CHANGED:],
         )
@@ -315,9 +318,13 @@ class Loop:
         state = self._with_verdict(state, verdict)
         judged = _judge_iteration(state, verdict) if state.pending else None
         is_progress = not verdict.unrunnable and state.progress.after(verdict, state.iteration).stalled == 0
+        if judged:
+            iterations = (*state.iterations, judged)[-MAX_REMEMBERED_ITERATIONS:]
+        else:
+            iterations = _confirm_last(state.iterations) if verdict.passed else state.iterations
         state = replace(
             state,
-            iterations=(*state.iterations, judged)[-MAX_REMEMBERED_ITERATIONS:] if judged else state.iterations,
+            iterations=iterations,
             pending=None,
             best=_choose_best(state.best, judged, is_progress=is_progress),
             unverified=state.unverified + 1 if verdict.unrunnable else 0,
@@ -341,6 +348,8 @@ class Loop:
         if verdict.passed:
             return _finish(state, Outcome.SUCCESS, "all checks pass")
         if verdict.is_unproven and not verdict.gamed:
+            if state.is_guided and not follows_turn:
+                return _follow_guidance(state, verdict)
             return self._await_judge(state, verdict)
         has_changed = bool(state.iterations) and state.iterations[-1].files > 0
         if follows_turn and not has_changed and self._is_change_kept(state, verdict):
@@ -370,7 +379,7 @@ class Loop:
         reason = verdict.evidence.reason if verdict.evidence else ""
         if state.judged_snapshot == verdict.snapshot and len(state.iterations) > 1:
             reason = f"{reason} A judge did not accept it: {'; '.join(state.iterations[-2].gaming)}"
-        return _finish(state, Outcome.UNPROVEN, f"all checks pass, and this is not proven: {reason}")
+        return _finish(state, Outcome.UNPROVEN, f"all checks pass, but Ralph cannot prove the work: {reason}")
 
     def _is_change_kept(self, state: LoopState, verdict: Verdict) -> bool:
         """Whether only findings are left, and an agent that read them changed nothing: only the user can decide."""
@@ -390,7 +399,7 @@ class Loop:
             return replace(state, pivot=True)
         outcome = Outcome.AWAITING_GUIDANCE if self.settings.on_stuck is OnStuck.ASK else Outcome.STUCK
         why = f"{count(progress.stalled, 'iteration')} in a row without progress, the last with another approach"
-        return _finish(state, outcome, why)
+        return _finish(state, outcome, f"{why}{_name_silent_check(verdict)}")
 
     def _accept_baseline(self, state: LoopState, verdict: Verdict) -> LoopState:
         """Before the first turn: already done, impossible to verify, or something to do."""
@@ -480,6 +489,12 @@ def reopen(state: LoopState) -> LoopState:
     return replace(state, phase=phase, iteration=number, unverified=0, progress=state.progress.restart(), pivot=False)
 
 
+def _name_silent_check(verdict: Verdict) -> str:
+    """Which check shows no progress, whatever the agent does, because it prints nothing; empty if there is none."""
+    silent = next((one for one in verdict.failed if one.command and not one.output.strip()), None)
+    return f"; {name_check(silent)} prints nothing, so Ralph sees no progress before it passes" if silent else ""
+
+
 def _judge_iteration(state: LoopState, verdict: Verdict) -> Iteration:
     """The iteration with its verdict and what it teaches; a check that could not run teaches nothing."""
     pending = state.pending or Iteration(state.iteration, "", "")
@@ -487,6 +502,7 @@ def _judge_iteration(state: LoopState, verdict: Verdict) -> Iteration:
         pending,
         result=summarize_verdict(verdict),
         passed=verdict.passed,
+        is_unproven=verdict.is_unproven and not verdict.gamed,
         score=round(verdict.score, 4),
         checks=list_judged_checks(verdict, state.baseline),
         failing=state.failing[:MAX_NAMES],
@@ -494,11 +510,18 @@ def _judge_iteration(state: LoopState, verdict: Verdict) -> Iteration:
         broken=state.broken[:MAX_NAMES],
         gaming=tuple(finding.sentence for finding in verdict.gamed),
     )
-    if verdict.passed or (verdict.is_unproven and not verdict.gamed):
+    if judged.is_unproven and verdict.evidence:
+        judged = replace(judged, result=verdict.evidence.reason)
+    if judged.passed or judged.is_unproven:
         return replace(judged, learnings=Lesson("", judged.why, "").text)
     if verdict.unrunnable:
         return replace(judged, why="", try_next="")
     return with_lesson(judged, derive_lesson(judged, verdict, state))
+
+
+def _confirm_last(iterations: tuple[Iteration, ...]) -> tuple[Iteration, ...]:
+    """The iterations after a judge or the user accepted what the last one did."""
+    return (*iterations[:-1], *(replace(one, passed=True, is_unproven=False) for one in iterations[-1:]))
 
 
 def _rate_baseline(verdict: Verdict) -> Best | None:
@@ -599,12 +622,19 @@ def _finish_as_judged(state: LoopState, and_tests: str) -> LoopState:
         judged = replace(evidence, grade=Grade.JUDGED, reason=reason + and_tests, to_judge=())
     else:
         judged = replace(evidence, reason=f"{evidence.reason} An independent turn accepted the work.{and_tests}")
-    return _finish(replace(state, evidence=judged, judged_snapshot=""), Outcome.SUCCESS, "all checks pass")
+    state = replace(state, evidence=judged, judged_snapshot="", iterations=_confirm_last(state.iterations))
+    return _finish(state, Outcome.SUCCESS, "all checks pass")
 
 
 def _send_back(state: LoopState, what: str, reasons: Sequence[str], findings: Sequence[str]) -> LoopState:
     """Another iteration, with what the judge found."""
-    last = replace(state.iterations[-1], gaming=tuple(reasons))
+    last = replace(
+        state.iterations[-1],
+        result=f"rejected by the judge: {'; '.join(reasons)}",
+        gaming=tuple(reasons),
+        passed=False,
+        is_unproven=False,
+    )
     lesson = Lesson(what_failed=f"{what}: {'; '.join(reasons)}", why=last.why, try_next=last.try_next)
     return replace(
         state,
@@ -613,6 +643,19 @@ def _send_back(state: LoopState, what: str, reasons: Sequence[str], findings: Se
         iterations=(*state.iterations[:-1], with_lesson(last, lesson)),
         failure="All checks pass, but this does not count yet: see the findings.",
         findings="\n".join(findings),
+        evidence=None,
+    )
+
+
+def _follow_guidance(state: LoopState, verdict: Verdict) -> LoopState:
+    """Let the agent work again on what could not be proven, because the user said what to do instead of accepting it."""
+    reason = verdict.evidence.reason if verdict.evidence else ""
+    return replace(
+        state,
+        phase=Phase.ACT,
+        iteration=state.iteration + 1,
+        failure="All checks pass, but this does not count yet: see the findings.",
+        findings=f"Ralph cannot prove the work: {reason}",
         evidence=None,
     )
 

@@ -86,7 +86,7 @@ def warn_if_too_few(name: TaskType, most: int | None) -> str:
     usual = PROFILES[name].usual
     if usual is None or most is None or most >= usual[0]:
         return ""
-    return f"tasks of the type {name} usually take {usual[0]} to {usual[1]} iterations; the limit is {most}"
+    return f"tasks of the type `{name}` usually take {usual[0]} to {usual[1]} iterations; the limit is {most}"
 
 
 SCHEMA = 1
@@ -140,6 +140,8 @@ class Iteration:
     checks: tuple[JudgedCheck, ...] = ()
     gaming: tuple[str, ...] = ()
     """What the guards found, a sentence each."""
+    is_unproven: bool = False
+    """Whether all checks pass, and Ralph could not prove the work."""
     what_failed: str = ""
     why: str = ""
     try_next: str = ""
@@ -232,6 +234,8 @@ class LoopState:
     progress: LoopProgress = field(default_factory=LoopProgress)
     pivot: bool = False
     """Whether another approach is asked for; it is until there is progress."""
+    is_guided: bool = False
+    """Whether the user gave guidance since the last turn of the agent."""
     rescope: str = ""
     """What the user asks for instead of the task, as the agent understood it."""
     outcome: Outcome | None = None
