@@ -49,7 +49,15 @@ SUBJECTS = [
             ),
         },
     ),
-    by_acp(opencode.SUBJECT, "opencode acp", tokens="last", limit_lasts=90, limit_end=False, cannot=HIDES_FAILURES),
+    by_acp(
+        opencode.SUBJECT,
+        "opencode acp",
+        tokens="last",
+        limit_of_plan=True,
+        limit_lasts=90,
+        limit_end=False,
+        cannot=HIDES_FAILURES,
+    ),
     by_acp(
         copilot.SUBJECT,
         "copilot --acp --allow-all-tools",
