@@ -273,7 +273,9 @@ def test_doctor_shows_which_agent_versions_are_proven(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("claude", "codex", "gemini", "pi"):
-        (bin_dir / name).write_text(f"#!/bin/sh\necho '{name} 1.2.3'\n")
+        # Some programs end their version with a full stop.
+        version = "claude 1.2.3." if name == "claude" else f"{name} 1.2.3"
+        (bin_dir / name).write_text(f"#!/bin/sh\necho '{version}'\n")
         (bin_dir / name).chmod(0o755)
     known = {
         "claude": Proof("1.2.3", "2026-11-16", ("a", "b"), ("c",)),

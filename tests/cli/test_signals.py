@@ -94,6 +94,7 @@ class TestSteering:
         engine = began(project, *project.playing(LISTENS))
         done = project.ralph("steer", "Use httpx, not requests")
         assert (done.code, "Sent STEER to run" in done.out) == (0, True)
+        assert '"Use httpx, not requests"' in done.out
         assert ended(engine) == 0
         assert "Use httpx, not requests" in (project.root / "heard.txt").read_text()
         [row] = signals(project)

@@ -295,7 +295,8 @@ def _read_version(path: str) -> str:
         said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
         return "unknown version"
-    return (said.stdout.strip().splitlines() or ["no version"])[0][:60]
+    # Some end it with a full stop: `GitHub Copilot CLI 1.0.102.`
+    return (said.stdout.strip().splitlines() or ["no version"])[0][:60].rstrip(".")
 
 
 def _runs(project: Project) -> Iterator[Diagnosis]:

@@ -133,7 +133,10 @@ def _show_sent(sent: Sent, *, as_json: bool) -> int:
     else:
         effect = "The run receives it within a few seconds."
     target = f" for {show_role(signal.target)}" if signal.target else ""
-    lines = [f"Sent {signal.type}{target} to run {run.id}. {effect}", f"Next:   {next_command}"]
+    lines = [f"Sent {signal.type}{target} to run {run.id}. {effect}"]
+    if signal.message:
+        lines.append(f'  "{" ".join(signal.message.split())}"')
+    lines.append(f"Next:   {next_command}")
     facts = {"type": signal.type, "to": signal.target or "ALL", "name": sent.name, "alive": run.alive}
     return print_result(as_json, lines, command="signal", run=run.id, **facts)
 
