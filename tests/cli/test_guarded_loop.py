@@ -216,6 +216,22 @@ def test_work_that_keeps_failing_the_tests_of_the_judge_is_unproven(calculator: 
     assert "A judge did not accept it: " in " ".join(done.out.split())
 
 
+def test_work_that_passes_only_its_own_test_is_not_proven(project: Project) -> None:  # noqa: F811
+    """unittest counts a test file that is not there as a test that failed, so it looks as if tests ran before."""
+    (project.root / "notes.txt").write_text("nothing yet\n")
+    project.git("add", "-A")
+    project.git("commit", "-qm", "Notes")
+    scenario = """
+turns:
+  - steps:
+      - write: {path: app.py, content: "def add(a, b):\\n    return a + b\\n"}
+      - write: {path: test_app.py, content: "import unittest\\nclass T(unittest.TestCase):\\n  def test_it(self): pass\\n"}
+"""
+    done = project.play(scenario, "--require", "proven", until="`python3 -m unittest -q test_app` passes")
+    assert done.code == 7, done.said
+    assert "The run wrote the tests that its work passes." in " ".join(done.out.split())
+
+
 @pytest.mark.parametrize("path", ["../test_outside.py", "/tmp/test_outside.py", "test_app.py", "link/test_outside.py"])
 def test_tests_of_the_judge_stay_inside_and_replace_nothing(wrong_test: Project, path: str) -> None:
     (wrong_test.root / "link").symlink_to(wrong_test.home)

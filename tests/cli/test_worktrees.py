@@ -31,7 +31,7 @@ class TestLanding:
         before = head(project)
         done = project.work(MAKES.format("a"), "--worktree", until="`test -f a.txt`")
         branch = f"ralph/{project.run.name}/run"
-        said = f"the work is on the branch {branch}; `git merge {branch}` merges it"
+        said = f"on the branch {branch}; `git merge {branch}` merges it"
         assert done.out.count(said) == 1, done.out
         assert said in project.ralph("logs").out
         assert (head(project), (project.root / "a.txt").exists()) == (before, False)

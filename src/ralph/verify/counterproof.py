@@ -167,10 +167,9 @@ class Counterproof:
 
     def _has_only_new_tests(self, verdict: Verdict) -> bool:
         """Whether tests ran now and none ran before the run."""
-        before = {result.title: result.tests for result in self.baseline.results} if self.baseline else {}
+        before = {result.title: _count_loaded(result) for result in self.baseline.results} if self.baseline else {}
         ran_now = [result for result in verdict.results if result.tests and result.tests.ran]
-        ran_before = [result for result in ran_now if (old := before.get(result.title)) and old.ran]
-        return bool(ran_now) and not ran_before
+        return bool(ran_now) and not any(before.get(result.title) for result in ran_now)
 
     async def find_changed_since_failure(self, seen_failing: FailingTests, checks: Sequence[Check]) -> list[Finding]:
         """Tests that were seen to fail, were changed since, and still fail as they were."""
@@ -310,6 +309,13 @@ def _leave_to_judge(evidence: Evidence, changed: Sequence[str], why: str) -> Evi
     """The evidence of work that passes only with the judge files that the run changed."""
     reason = f"The work is not proven with tests and settings as they were before the run: {why}."
     return replace(evidence, grade=Grade.UNPROVEN, reason=reason, restored=tuple(changed), to_judge=tuple(changed))
+
+
+def _count_loaded(result: CheckResult) -> int:
+    """How many tests ran. unittest counts a file that it cannot load, or that is not there, as a test that failed."""
+    if result.tests is None:
+        return 0
+    return max(0, result.tests.ran - sum("_FailedTest" in test for test in result.failing))
 
 
 def _measures_coverage(checks: Sequence[Check]) -> bool:
