@@ -8,7 +8,7 @@ work against the tests and settings as they were before the run, only these part
 import json
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
@@ -147,7 +147,7 @@ def _restore_cargo(old: str, new: str) -> str:
     return restored
 
 
-def _restore_toml(old: str, new: str, places: "tuple[tuple[str, ...], ...] | list[tuple[str, ...]]") -> str:
+def _restore_toml(old: str, new: str, places: Sequence[tuple[str, ...]]) -> str:
     """The new text with some tables and values as in the old one, or absent as there."""
     before, now = tomllib.loads(old), tomllib.loads(new)
     changed = [place for place in places if _find(before, place) != _find(now, place)]

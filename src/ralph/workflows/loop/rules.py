@@ -614,14 +614,17 @@ def _accept_judge_tests(state: LoopState, verdict: Verdict) -> LoopState:
     return _send_back(state, "the work fails tests of a reviewer", [failed.reason], findings)
 
 
-def _finish_as_judged(state: LoopState, and_tests: str) -> LoopState:
+def _finish_as_judged(state: LoopState, sentence_about_tests: str) -> LoopState:
+    """The success of work that a judge accepted. If judge files changed, its grade is judged; otherwise it stays proven."""
     evidence = state.evidence or Evidence(Grade.UNPROVEN, "")
     if evidence.to_judge:
         read = count(len(evidence.to_judge), "changed test or settings file", "changed tests and settings files")
         reason = f"The checks also pass in a clean checkout. An independent turn read and accepted {read}."
-        judged = replace(evidence, grade=Grade.JUDGED, reason=reason + and_tests, to_judge=())
+        judged = replace(evidence, grade=Grade.JUDGED, reason=reason + sentence_about_tests, to_judge=())
     else:
-        judged = replace(evidence, reason=f"{evidence.reason} An independent turn accepted the work.{and_tests}")
+        judged = replace(
+            evidence, reason=f"{evidence.reason} An independent turn accepted the work.{sentence_about_tests}"
+        )
     state = replace(state, evidence=judged, judged_snapshot="", iterations=_confirm_last(state.iterations))
     return _finish(state, Outcome.SUCCESS, "all checks pass")
 
