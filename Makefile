@@ -17,7 +17,8 @@ session: $(READY)
 	@$(BIN)/python examples/session/run.py $(SESSION_ARGS)
 
 test: $(READY)
-	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow" --ignore tests/sandbox $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow" --ignore tests/sandbox --ignore tests/web/test_browser.py \
+	  $(PYTEST_ARGS)
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m slow $(PYTEST_ARGS)

@@ -438,7 +438,7 @@ def makespan(seed: int) -> float:
     """How much longer a session takes than it must: its rules alone, with time that passes at once."""
 
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "workflows"))
-    from test_session_rules import TASK, Driver, session
+    from test_session_rules import TASK, Driver, session, with_settings
 
     from ralph.core.events import Stop
 
@@ -466,7 +466,7 @@ def makespan(seed: int) -> float:
     driver = Timed(session(), random.Random(0))
     rails = replace(driver.state.guardrails, max_executors=slots, max_reviewers=count, max_cycles=1)
     driver.state = replace(driver.state, guardrails=rails)
-    driver.rules = replace(driver.rules, compile_criterion=lambda _: ())
+    driver.rules = with_settings(driver.rules, compile_criterion=lambda _: ())
     driver.chance = Certain()
     ends: dict[str, float] = {}
     clock = 0.0

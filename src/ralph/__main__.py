@@ -1,4 +1,4 @@
-"""`python -m ralph`, and the `ralph` command: what agents call by the hundred starts without the rest."""
+"""`python -m ralph`, and the `ralph` command: commands that agents call start without importing the CLI."""
 
 import sys
 

@@ -6,7 +6,7 @@ those of the command line: `ralph.RalphError` with `what`, `where`, `todo` and `
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,6 @@ from ralph.view.model import CheckView, CommitView, ReceiptView, RunRow, RunView
 Agent = str | Callable[..., object]
 """The name of an agent, or a function at the top level of a module that is called for every turn."""
 _POLL_SECONDS = 0.1
-_NUMBERS = frozenset(("max_iterations", "timeout", "max_cost", "max_tokens", "parallel"))
-_NUMBERS |= {"turn_timeout", "idle_timeout", "check_timeout"}
-"""Options whose value is a number."""
 
 
 class WaitTimeout(RalphError, TimeoutError):
@@ -224,8 +221,8 @@ class RunHandle:
         from ralph.app.comments import NewComment, send_comments
 
         side = "old" if removed else "new"
-        given = [NewComment(place, text, side) for place, text in comments]
-        sent = send_comments(self.project, self.directory, given, role=to)
+        given = [NewComment.at(place, text, side) for place, text in comments]
+        sent = send_comments(self.project, self.directory, given, role=to, directory=Path.cwd())
         return Message(self, sent.signal, sent.feedback)
 
     def inform(self, text: str, *, to: str = "") -> Message:
@@ -300,21 +297,16 @@ def loop(
     agent: Agent | None = None,
     cwd: str | Path = ".",
     consent: bool = False,
-    scope: tuple[str, ...] = (),
-    on_stuck: str | None = None,
     **options: Any,
 ) -> RunHandle:
     """Start a loop in the background: work on the task until the criterion holds.
 
     `agent` is the name of an agent, or a function. `consent=True` agrees to everything that the run starts, like `--yes`.
-    `options` are those of `ralph loop`, with underscores: `max_iterations`, `max_cost`, `timeout`, `model`, `worktree`,
-    `agent_command`, `scenario` and so on.
+    `options` are those of `ralph loop`, with underscores: `max_iterations`, `max_cost`, `timeout`, `on_stuck`, `scope`,
+    `model`, `worktree`, `agent_command`, `scenario` and so on.
     """
-    from ralph.app.loop import LoopRequest, plan_loop
-
-    project = _project_of(cwd)
-    request = LoopRequest(task, until, scope=tuple(scope), on_stuck=on_stuck)
-    return _start(plan_loop(project, request, _options_of(agent, options)), consent=consent)
+    given = {"until": until, **options}
+    return _start(_plan(_project_of(cwd), "loop", task, agent, given), consent=consent)
 
 
 def session(
@@ -327,11 +319,8 @@ def session(
     **options: Any,
 ) -> RunHandle:
     """Start a session in the background: plan the request, work on its tasks, review and merge them."""
-    from ralph.app.sessions import SessionRequest, plan_session
-
-    project = _project_of(cwd)
-    planned = SessionRequest(request, criteria=tuple(checks))
-    return _start(plan_session(project, planned, _options_of(agent, options), even_if_open=True), consent=consent)
+    given = {"checks": checks, **options}
+    return _start(_plan(_project_of(cwd), "session", request, agent, given), consent=consent)
 
 
 def hats(
@@ -348,13 +337,10 @@ def hats(
 
     `preset` is the name of a preset, or a file; its path is relative to `cwd`.
     """
-    from ralph.app.hats import HatsRequest, plan_hats
-
-    project = _project_of(cwd)
     if preset and (Path(cwd) / preset).is_file():
         preset = str((Path(cwd) / preset).resolve())
-    request = HatsRequest(objective, preset=preset, criteria=tuple(checks))
-    return _start(plan_hats(project, request, _options_of(agent, options)), consent=consent)
+    given = {"preset": preset, "checks": checks, **options}
+    return _start(_plan(_project_of(cwd), "hats", objective, agent, given), consent=consent)
 
 
 def runs(root: str | Path = ".") -> list[RunRow]:
@@ -382,44 +368,15 @@ def _project_of(directory: str | Path) -> Project:
     return Project.around(path)
 
 
-def _options_of(agent: Agent | None, options: dict[str, Any]) -> Any:
-    """The options of a run. A function becomes a command that calls it."""
-    from dataclasses import fields
+def _plan(project: Project, workflow: str, task: str, agent: Agent | None, options: dict[str, Any]) -> Any:
+    """A run that can be created. A function that is the agent becomes a command that calls it."""
+    from ralph.app.plan import plan_run
 
-    from ralph.app.run_options import RunOptions
-
-    known = {one.name for one in fields(RunOptions)} - {"dry_run"}
-    if unknown := sorted(options.keys() - known):
-        raise UsageError(f"there is no option {', '.join(unknown)}", todo=f"the options are {', '.join(sorted(known))}")
-    defaults = RunOptions()
-    chosen = RunOptions(**{name: _check_option(name, given, defaults) for name, given in options.items()})
-    if agent is None:
-        return chosen
     if callable(agent):
-        return replace(chosen, agent_command=command_for(agent))
-    return replace(chosen, agents=(*chosen.agents, agent))
-
-
-def _check_option(name: str, given: Any, defaults: Any) -> Any:
-    """The value of an option, if it has the right type. The command line checks that when it reads them."""
-    default = getattr(defaults, name)
-    if isinstance(default, tuple):
-        texts = (given,) if isinstance(given, str) else given
-        if isinstance(texts, tuple | list) and all(isinstance(one, str) for one in texts):
-            return tuple(texts)
-        raise UsageError(f"{name} is {given!r}", where=name, todo="give a text, or a list of texts")
-    kinds: tuple[type, ...]
-    if isinstance(default, bool):
-        kinds, wanted = (bool,), "True or False"
-    elif name in _NUMBERS:
-        kinds, wanted = (int, float), "a number"
-    else:
-        kinds, wanted = (str,), "a text"
-    if given is None and default is None:
-        return None
-    if not isinstance(given, kinds) or (isinstance(given, bool) and bool not in kinds):
-        raise UsageError(f"{name} is {given!r}", where=name, todo=f"give {wanted}")
-    return given
+        options = {**options, "agent_command": command_for(agent)}
+    elif agent is not None:
+        options = {**options, "agents": (*options.get("agents", ()), agent)}
+    return plan_run(project, workflow, task, options)
 
 
 def _start(new: Any, *, consent: bool) -> RunHandle:

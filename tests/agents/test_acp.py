@@ -72,7 +72,7 @@ class TestAsking:
             (f"agent: {{acp: {ACP}, agent: claude}}", UsageError, "cannot be used together"),
             (f"agent: {{acp: {ACP}, program: x}}", UsageError, "cannot be used together"),
             (f"agent: {{acp: {ACP}}}\nagent_command: x", UsageError, "cannot be used together"),
-            (f"agent: {{acp: {ACP}}}\nroles: {{debugger: {{program: x}}}}", UsageError, "`program` is not for"),
+            (f"agent: {{acp: {ACP}}}\nroles: {{debugger: {{program: x}}}}", UsageError, "`program` does not apply to"),
             ('agent: {acp: "\'"}', UsageError, "cannot be split"),
             ("agent: {acp: no-such-program-anywhere}", AgentUnavailableError, "was not found"),
             ("agent: {apc: x}", UsageError, "did you mean `acp`?"),

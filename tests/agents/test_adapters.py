@@ -14,11 +14,14 @@ from hypothesis import strategies as st
 from playing import billed
 
 from ralph.agents import stream_lines
-from ralph.agents.adapter import Adapter, Call
+from ralph.agents.adapter import Adapter, Call, is_ralph_command
 from ralph.agents.claude import Claude
 from ralph.agents.codex import Codex
 from ralph.agents.failures import classify_failure, find_limit_end
 from ralph.agents.gemini import Gemini
+from ralph.agents.opencode import OpenCode
+from ralph.agents.programs import Acp
+from ralph.agents.registry import get_adapter
 from ralph.core.limits import Usage
 from ralph.core.turns import AgentEvent, EventKind, Failure
 from ralph.workspace.turn_files import OutputSummary
@@ -94,6 +97,15 @@ class TestCommand:
             *("gemini", "-o", "stream-json", "--yolo", "--skip-trust", "-m", "gemini-2.5-pro"),
             *("--resume", "abc", "--debug"),
         )
+
+    def test_agents_that_check_commands_are_allowed_to_run_ralph(self) -> None:
+        call = Call(Path("/repo"), permissions="edits", ralph="/my runs/bin/ralph")
+        claude, gemini = Claude().command(call), Gemini().command(call)
+        assert "Bash(ralph emit:*)" in claude and "Bash('/my runs/bin/ralph' tools:*)" in claude
+        assert "run_shell_command('/my runs/bin/ralph' emit)" in gemini[gemini.index("--allowed-tools") + 1].split(",")
+        rules = json.loads(OpenCode().environment(call)["OPENCODE_PERMISSION"])["bash"]
+        assert (rules["*"], rules["ralph emit *"]) == ("deny", "allow")
+        assert not any("Bash(" in word for word in Claude().command(Call(Path("/repo"))))
 
     @pytest.mark.parametrize("name", AGENTS)
     def test_nothing_is_said_that_was_not_asked_for(self, name: str) -> None:
@@ -480,11 +492,16 @@ class TestFailures:
         assert told is None if seconds is None else told == pytest.approx(NOW + seconds, abs=0.01)
 
 
+CODEX_TOKENS = '{"tokens": {"id_token": "%s", "access_token": "x", "refresh_token": "y"}}'
+GEMINI_ACCOUNT = {".gemini/oauth_creds.json": '{"refresh_token": "r"}'}
+GEMINI_AUTH = '{"security": {"auth": {"selectedType": "%s"}}}'
+
+
 class TestSignIn:
-    """Whether an agent is signed in, as far as can be told offline."""
+    """Whether an agent is signed in, as far as can be expected offline."""
 
     @pytest.mark.parametrize(
-        ("name", "environment", "file", "told"),
+        ("name", "environment", "file", "expected"),
         [
             ("claude", {}, "", False),
             ("claude", {"ANTHROPIC_API_KEY": ""}, "", False),
@@ -495,21 +512,48 @@ class TestSignIn:
             ("claude", {}, ".claude/.credentials.json", True),
             ("codex", {}, "", False),
             ("codex", {"CODEX_API_KEY": "sk"}, "", True),
-            ("codex", {}, ".codex/auth.json", True),
+            ("codex", {}, ".codex/auth.json", False),
             ("gemini", {}, "", False),
-            ("gemini", {"GOOGLE_API_KEY": "sk"}, "", True),
-            ("gemini", {"GOOGLE_GENAI_USE_VERTEXAI": "true"}, "", None),
-            ("gemini", {}, ".gemini/oauth_creds.json", True),
+            ("gemini", {"GEMINI_API_KEY": "sk"}, "", True),
+            ("gemini", {"GOOGLE_API_KEY": "sk"}, "", False),
+            ("gemini", {"GEMINI_API_KEY": "sk", "GOOGLE_GEMINI_BASE_URL": "http://x"}, "", False),
+            ("gemini", {"GOOGLE_GENAI_USE_VERTEXAI": "true"}, "", False),
+            ("gemini", {"GOOGLE_GENAI_USE_VERTEXAI": "true", "GOOGLE_API_KEY": "sk"}, "", None),
+            ("gemini", {"GOOGLE_GENAI_USE_GCA": "true"}, ".gemini/oauth_creds.json", False),
         ],
     )
     def test_keys_files_and_services(
-        self, name: str, environment: dict[str, str], file: str, told: bool | None, tmp_path: Path
+        self, name: str, environment: dict[str, str], file: str, expected: bool | None, tmp_path: Path
     ) -> None:
         if file:
             (tmp_path / file).parent.mkdir()
             (tmp_path / file).touch()
         known, how = AGENTS[name].sign_in(environment, tmp_path)
-        assert known is told and how and "sk" not in how.split()
+        assert known is expected and how and "sk" not in how.split()
+
+    @pytest.mark.parametrize(
+        ("name", "files", "environment", "expected"),
+        [
+            ("codex", {".codex/auth.json": "{nope"}, {}, False),
+            ("codex", {".codex/auth.json": "{}"}, {}, False),
+            ("codex", {".codex/auth.json": '{"OPENAI_API_KEY": "sk"}'}, {}, True),
+            ("codex", {".codex/auth.json": CODEX_TOKENS % "a.b.c"}, {}, False),
+            ("codex", {".codex/auth.json": CODEX_TOKENS % "e30.eyJhIjoxfQ.c"}, {}, True),
+            ("gemini", {".gemini/settings.json": GEMINI_AUTH % "oauth-personal"}, {"GEMINI_API_KEY": "sk"}, False),
+            ("gemini", {".gemini/settings.json": GEMINI_AUTH % "oauth-personal", **GEMINI_ACCOUNT}, {}, True),
+            ("gemini", {".gemini/settings.json": GEMINI_AUTH % "gemini-api-key"}, {}, False),
+            ("gemini", {".gemini/settings.json": GEMINI_AUTH % "gemini-api-key", ".gemini/.env": "x"}, {}, None),
+            ("gemini", {".gemini/settings.json": GEMINI_AUTH % "gemini-api-key"}, {"GEMINI_API_KEY": "sk"}, True),
+        ],
+    )  # fmt: skip
+    def test_the_method_in_its_settings_decides(
+        self, name: str, files: dict[str, str], environment: dict[str, str], expected: bool | None, tmp_path: Path
+    ) -> None:
+        for file, text in files.items():
+            (tmp_path / file).parent.mkdir(exist_ok=True)
+            (tmp_path / file).write_text(text)
+        known, how = AGENTS[name].sign_in(environment, tmp_path)
+        assert known is expected and how and "sk" not in how.split()
 
     def test_what_to_run_where_it_is_not(self, tmp_path: Path) -> None:
         assert "/login" in Claude().sign_in({}, tmp_path)[1]
@@ -576,3 +620,91 @@ class TestWhatPeopleWantToSee:
             (EventKind.TOOL, "todo: 1 of 2 done: test", False),
             (EventKind.TOOL, "collab_tool_call: review it", True),
         ]
+
+
+@pytest.mark.parametrize(
+    ("command", "is_ours"),
+    [
+        ("ralph emit work.done 'it works'", True),
+        ("'/a b/ralph' emit work.done --json '{\"reason\": \"$x `y`; z\"}'", True),
+        ('ralph tools task add "a title"', True),
+        ("ralph loop x --agent-command 'rm -rf .'", False),
+        ("ralph", False),
+        ("ralph emit a && rm b", False),
+        ("ralph emit a; rm b", False),
+        ('ralph emit a "$(rm b)"', False),
+        ("ralph emit a `rm b`", False),
+        ("ralph emit a > b", False),
+        ("ralph emit a\nrm b", False),
+        ("ralph emit \"it's $(rm b)\" 'x'", False),
+        ("PATH=/evil ralph emit a", False),
+        ("/other/ralph emit a", False),
+        ("ralph emit 'open", False),
+        ("", False),
+    ],
+)
+def test_only_a_plain_command_of_ralph_is_allowed(command: str, is_ours: bool) -> None:
+    assert is_ralph_command(command, "/a b/ralph") is is_ours
+
+
+MODES = [
+    ("claude", ".claude/settings.local.json", '{"permissions": {"defaultMode": "plan"}} // mine', "plan"),
+    ("claude", ".claude/settings.json", '{"permissions": {"disableBypassPermissionsMode": "disable"}}', "edits"),
+    ("claude", ".claude/settings.json", '{"permissions": {"defaultMode": "default"}}', None),
+    ("claude", ".claude/settings.json", '{"permissions": [', None),
+    ("codex", ".codex/config.toml", 'sandbox_mode = "read-only"', "read-only"),
+    ("codex", ".codex/config.toml", 'profile = "p"\n[profiles.p]\nsandbox_mode = "workspace-write"', "edits"),
+    ("codex", ".codex/config.toml", 'approval_policy = "on-request"', "edits"),
+    ("codex", ".codex/config.toml", 'sandbox_mode = "danger-full-access"\napproval_policy = "on-request"', None),
+    ("codex", ".codex/config.toml", 'default_permissions = ":read-only"', "read-only"),
+    ("gemini", ".gemini/settings.json", '{"general": {"defaultApprovalMode": "plan"}}', "plan"),
+    ("gemini", ".gemini/settings.json", '{"security": {"disableYoloMode": true}}', "edits"),
+    ("qwen", ".qwen/settings.json", '{"tools": {"approvalMode": "auto-edit"}}', "edits"),
+    ("opencode", "opencode.json", '{"permission": {"bash": "ask"}}', "edits"),
+    ("opencode", "opencode.json", '{"permission": {"bash": {"git *": "allow", "*": "ask"}}}', "edits"),
+    ("opencode", "opencode.json", '{"permission": "ask"}', "read-only"),
+    ("opencode", "opencode.json", '{"permission": {"edit": "deny"}}', None),
+    ("opencode", "opencode.json", '{"default_agent": "plan"}', "plan"),
+]
+
+
+@pytest.mark.parametrize(("agent", "file", "text", "level"), MODES)
+def test_a_safer_mode_in_the_settings_of_the_agent_is_found(
+    tmp_path: Path, agent: str, file: str, text: str, level: str | None
+) -> None:
+    """In the project, and in the user's home by the agent's own name for it."""
+    path = tmp_path / "project" / file
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    found = get_adapter(agent).find_own_mode(tmp_path / "project", {"HOME": str(tmp_path / "home")})
+    assert (found.level if found else None) == level
+
+
+def test_the_mode_of_goose_is_found_in_its_settings(tmp_path: Path) -> None:
+    path = tmp_path / ".config" / "goose" / "config.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text("GOOSE_PROVIDER: openai\nGOOSE_MODE: approve\n")
+    for agent in (get_adapter("goose"), Acp("goose acp", ("goose", "acp"))):
+        found = agent.find_own_mode(tmp_path, {"HOME": str(tmp_path)})
+        assert found and (found.level, found.path) == ("read-only", path)
+
+
+@pytest.mark.parametrize(
+    ("config", "added"),
+    [
+        (
+            'model_provider = "own"\n[model_providers.own]\nbase_url = "x"\n',
+            ["own.request_max_retries=1", "own.stream_max_retries=2"],
+        ),
+        ('model_provider = "own"\n[model_providers.own]\nrequest_max_retries = 9\n', ["own.stream_max_retries=2"]),
+        ('model_provider = "openai"\n', []),
+        ("", []),
+    ],
+)  # fmt: skip
+def test_retries_of_codex_are_limited_unless_the_user_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str, added: list[str]
+) -> None:
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path))
+    (tmp_path / "config.toml").write_text(config)
+    words = Codex().command(Call(tmp_path))
+    assert [word.removeprefix("model_providers.") for word in words if "max_retries" in word] == added

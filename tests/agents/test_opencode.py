@@ -130,11 +130,11 @@ def test_a_cost_of_nothing_is_one_that_is_not_known() -> None:
 @pytest.mark.parametrize(
     ("environment", "file", "told"),
     [
-        ({}, "", False),
+        ({}, "", None),
         ({"ANTHROPIC_API_KEY": "sk"}, "", True),
         ({"OPENCODE_CONFIG_CONTENT": "{}"}, "", None),
-        ({}, ".local/share/opencode/auth.json", True),
-        ({}, ".config/opencode/opencode.json", False),
+        ({}, ".local/share/opencode/auth.json", None),
+        ({"OPENCODE_AUTH_CONTENT": '{"anthropic": {"key": "x"}}'}, "", True),
     ],
 )
 def test_sign_in(environment: dict[str, str], file: str, told: bool | None, tmp_path: Path) -> None:
@@ -146,9 +146,14 @@ def test_a_provider_in_the_settings_may_need_no_sign_in(name: str, tmp_path: Pat
     settings = tmp_path / ".config" / "opencode" / name
     settings.parent.mkdir(parents=True)
     settings.write_text('{"$schema": "..."}')
-    assert OpenCode().sign_in({}, tmp_path)[0] is False
+    assert "free models" in OpenCode().sign_in({}, tmp_path)[1]
     settings.write_text('{"provider": {"ollama": {}}}')
-    assert OpenCode().sign_in({}, tmp_path) == (None, str(settings))
+    known, how = OpenCode().sign_in({}, tmp_path)
+    assert (known, str(settings) in how) == (None, True)
     elsewhere = {"XDG_CONFIG_HOME": str(tmp_path / ".config")}
-    assert OpenCode().sign_in(elsewhere, tmp_path / "missing") == (None, str(settings))
+    known, how = OpenCode().sign_in(elsewhere, tmp_path / "missing")
+    assert (known, str(settings) in how) == (None, True)
     assert OpenCode().sign_in({"OPENAI_API_KEY": "sk"}, tmp_path) == (True, "OPENAI_API_KEY")
+    settings.write_text('{"model": "anthropic/claude-sonnet-4-5"}')
+    known, how = OpenCode().sign_in({"OPENAI_API_KEY": "sk"}, tmp_path)
+    assert (known, "set ANTHROPIC_API_KEY" in how) == (False, True), "the key of another provider does not help"

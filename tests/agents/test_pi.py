@@ -1,11 +1,12 @@
 """The adapter of pi: how it is started, and what its real streams come to."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playing import billed, lines_of, played, refuse_success, signed_in, texts
+from playing import billed, lines_of, played, refuse_success, texts
 
 from ralph.agents import live_messages, stream_lines
 from ralph.agents.adapter import Call
@@ -25,8 +26,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def answer(reason: str, error: str = "", **usage: Any) -> dict[str, Any]:
     """What a model answered, and why it stopped."""
-    told = {"stopReason": reason, "model": "gpt-5", "usage": usage, **({"errorMessage": error} if error else {})}
-    return {"type": "message_end", "message": {"role": "assistant", "content": [], **told}}
+    expected = {"stopReason": reason, "model": "gpt-5", "usage": usage, **({"errorMessage": error} if error else {})}
+    return {"type": "message_end", "message": {"role": "assistant", "content": [], **expected}}
 
 
 def test_the_command() -> None:
@@ -122,9 +123,28 @@ def test_no_success_without_the_last_line() -> None:
     assert not account.finished and account.usage.tokens == 2100, "what was used counts all the same"
 
 
+OWN = {"providers": {"mine": {"apiKey": "MY_KEY"}, "local": {"baseUrl": "http://x"}}}
+
+
 @pytest.mark.parametrize(
-    ("environment", "file", "told"),
-    [({}, "", False), ({"OPENROUTER_API_KEY": "sk"}, "", True), ({}, ".pi/agent/auth.json", True)],
+    ("environment", "files", "expected"),
+    [
+        ({}, {}, False),
+        ({"OPENROUTER_API_KEY": "sk"}, {}, True),
+        ({}, {"auth.json": {}}, False),
+        ({}, {"auth.json": {"anthropic": {"type": "oauth"}}}, True),
+        ({"OPENAI_API_KEY": "sk"}, {"settings.json": {"defaultProvider": "anthropic"}}, True),
+        ({}, {"settings.json": {"defaultProvider": "anthropic"}}, False),
+        ({}, {"models.json": OWN}, None),
+        ({}, {"settings.json": {"defaultProvider": "mine"}, "models.json": OWN}, False),
+        ({"MY_KEY": "sk"}, {"settings.json": {"defaultProvider": "mine"}, "models.json": OWN}, True),
+        ({}, {"settings.json": {"defaultProvider": "local"}, "models.json": OWN}, None),
+    ],
 )
-def test_sign_in(environment: dict[str, str], file: str, told: bool | None, tmp_path: Path) -> None:
-    assert signed_in(Pi(), environment, file, tmp_path) is told
+def test_sign_in(environment: dict[str, str], files: dict[str, object], expected: bool | None, tmp_path: Path) -> None:
+    directory = tmp_path / ".pi" / "agent"
+    directory.mkdir(parents=True)
+    for name, content in files.items():
+        (directory / name).write_text(json.dumps(content))
+    known, how = Pi().sign_in(environment, tmp_path)
+    assert known is expected and how and "sk" not in how.split()

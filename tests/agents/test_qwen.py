@@ -1,10 +1,11 @@
 """The adapter of Qwen Code: how it is started, and what its real streams come to."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playing import lines_of, played, refuse_success, signed_in, texts
+from playing import lines_of, played, refuse_success, texts
 
 from ralph.agents import stream_lines
 from ralph.agents.adapter import Call
@@ -108,8 +109,8 @@ def test_an_error_ends_an_answer_that_used_nothing(text: str, usage: dict[str, i
 
 
 def test_its_own_limit_is_an_exit_code() -> None:
-    told = Qwen().failure(53, "Reached max session turns for this session.")
-    assert told == (Failure.AGENT, "it reached its own turn limit")
+    expected = Qwen().failure(53, "Reached max session turns for this session.")
+    assert expected == (Failure.AGENT, "it reached its own turn limit")
     assert Qwen().failure(1, "Unknown argument: nonsense") == (Failure.ACCESS, "Unknown argument: nonsense")
     assert Qwen().failure(0, "") is None
 
@@ -119,18 +120,34 @@ def test_no_success_without_the_last_line() -> None:
     assert not account.finished and account.usage == Usage(2000, 100), "what was used counts all the same"
 
 
+OPENAI = {"OPENAI_API_KEY": "sk", "OPENAI_BASE_URL": "http://x", "OPENAI_MODEL": "m"}
+PLAN = {"env": {"PLAN_KEY": "sk"}, "modelProviders": {"openai": [{"id": "q", "envKey": "PLAN_KEY"}]}}
+
+
 @pytest.mark.parametrize(
-    ("environment", "file", "told"),
+    ("environment", "auth", "more", "expected"),
     [
-        ({}, "", False),
-        ({"OPENAI_API_KEY": "sk"}, "", True),
-        ({"DASHSCOPE_API_KEY": "sk"}, "", True),
-        ({}, ".qwen/oauth_creds.json", True),
-        ({}, ".qwen/settings.json", None),
+        ({}, {}, {}, False),
+        (OPENAI, {}, {}, True),
+        ({"OPENAI_API_KEY": "sk"}, {}, {}, False),
+        ({"OPENAI_API_KEY": "sk"}, {"selectedType": "openai"}, {}, True),
+        ({}, {"selectedType": "openai"}, {}, False),
+        ({}, {"selectedType": "openai", "apiKey": "sk"}, {}, True),
+        ({}, {"selectedType": "openai"}, PLAN, True),
+        (OPENAI, {"selectedType": "qwen-oauth"}, {}, False),
+        ({"GEMINI_API_KEY": "sk"}, {}, {}, False),
+        ({"DASHSCOPE_API_KEY": "sk"}, {}, {}, False),
+        ({}, {"selectedType": "vertex-ai"}, {}, None),
     ],
 )
-def test_sign_in(environment: dict[str, str], file: str, told: bool | None, tmp_path: Path) -> None:
-    assert signed_in(Qwen(), environment, file, tmp_path) is told
+def test_sign_in(
+    environment: dict[str, str], auth: dict[str, str], more: dict[str, Any], expected: bool | None, tmp_path: Path
+) -> None:
+    path = tmp_path / ".qwen" / "settings.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"security": {"auth": auth}, **more}))
+    known, how = Qwen().sign_in(environment, tmp_path)
+    assert known is expected and how and "sk" not in how.split()
 
 
 def test_its_prompts_do_not_begin_a_command_with_a_variable() -> None:

@@ -241,7 +241,9 @@ def test_verify_runs_the_checks_of_a_criterion(root: Path) -> None:
     ("option", "value", "todo"),
     [
         ("max_cost", "five", "give a number"),
-        ("max_iterations", True, "give a number"),
+        ("max_iterations", True, "give a whole number"),
+        ("on_stuck", "perhaps", "use one of stop, ask, continue"),
+        ("commit", "yes", "give True or False"),
         ("worktree", "yes", "give True or False"),
         ("model", 5, "give a text"),
         ("may_change", 5, "give a text, or a list of texts"),
@@ -271,7 +273,7 @@ def test_unproven_work_is_accepted(root: Path) -> None:
     run = ralph.loop("Mend the test", until=until, cwd=root, scenario=scenario, **options)
     result = run.wait(timeout=120)
     assert (result.outcome, result.grade, result.exit_code) == (Outcome.UNPROVEN, "unproven", 7)
-    with pytest.raises(ralph.RalphError, match="no reason"):
+    with pytest.raises(ralph.RalphError, match="the reason is empty"):
         run.accept(" ")
     action = run.accept("the test was wrong")
     assert run.wait(timeout=120).grade == "accepted"

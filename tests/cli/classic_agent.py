@@ -56,7 +56,8 @@ def main() -> None:
         put("plan.md", PLAN.format(goal="Two files and then some"))
     elif mode == "UPDATE":
         put("plan.md", PLAN.format(goal=(inbox / "update.md").read_text().split("- ")[1].splitlines()[0]))
-        put("tasks.md", task("task-4", "task-1 to 2"))
+        also = task(script["also"], "task-1").replace("is there", "is there, and says why") if "also" in script else ""
+        put("tasks.md", task("task-4", "task-1 to 2") + also)
     elif role == "questioner":
         old = inbox / "plan.questions.md"
         asked = "### Question 1\n- **ID**: Q-TECH-001\n- **Priority**: High\n- **Status**: Unanswered\n"

@@ -139,6 +139,9 @@ def main() -> None:
         one = keys["FAILED_TASKS"]
         said = (pathlib.Path(os.environ["RALPH_INBOX"]) / "steer.md").read_text().replace("#", "")
         put(f"tasks/{one}.md", TASK.format(id=one, iteration=keys["ITERATION"], file="z.txt", needed="") + said)
+        if also := script.get("also"):
+            text = TASK.format(id=also, iteration=keys["ITERATION"], file="y.txt", needed=NEEDS[also])
+            put(f"tasks/{also}.md", text)
     elif mode in ("TASK_BREAKDOWN", "REBREAKDOWN"):
         files, needs = FILES, NEEDS
         planned = ["task-1", "task-2", "task-3", "task-4"] if mode == "TASK_BREAKDOWN" else ["task-5"]

@@ -1,5 +1,6 @@
 """`ralph abort --revert`: the tree as it was before the run, and nothing of anybody else's lost."""
 
+import json
 import os
 import pty
 import re
@@ -62,6 +63,32 @@ def test_report_says_that_the_run_was_reverted(project: Project) -> None:  # noq
     assert "reverted it: all files that git does not ignore went back to their state before the run." in report.out
     assert f"Undo the revert with `ralph undo {name}`." in report.out
     assert "changed" not in report.err, "Ralph itself wrote the report again"
+
+
+def test_every_screen_says_that_a_success_was_taken_back(project: Project) -> None:  # noqa: F811
+    assert project.work("touch done.txt").code == 0
+    name = project.run.name
+
+    def look() -> tuple[str, str]:
+        [row] = json.loads(project.ralph("status", "--json").out)["runs"]
+        assert f"  {row['state']}  " in project.ralph("status").out
+        assert row["headline"] in project.ralph("status").out
+        return row["state"], row["grade"]
+
+    assert look() == ("success", "proven")
+    assert project.ralph("abort", name, "--revert", "--yes").code == 0
+    assert look() == ("reverted", "")
+    assert "Evidence" not in project.ralph("status", name).out
+    said = "you reverted what the run changed: 1 file deleted"
+    assert said in project.ralph("status").out
+    report = project.ralph("report", name).out
+    assert f"SINCE THEN, {said}.\n\n# Ralph loop: success\n\nThe run was reverted after that: see Next.\n" in report
+    assert json.loads(project.ralph("report", "--json").out)["since"] == said
+    assert project.ralph("undo").code == 0
+    assert look() == ("success", "proven"), "the revert was undone"
+    assert "SINCE THEN" not in project.ralph("report", name).out
+    assert project.ralph("undo").code == 0
+    assert look() == ("undone", "")
 
 
 @pytest.mark.slow

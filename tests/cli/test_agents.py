@@ -134,6 +134,41 @@ def test_a_run_stops_at_its_share_of_a_subscription(project: Project, bin_dir: P
     assert project.ralph("resume", "--max-quota", "90%").code == 0
 
 
+def test_a_hand_over_because_of_a_quota_is_shown(project: Project, bin_dir: Path) -> None:  # noqa: F811
+    program(bin_dir, "claude", says(quota(0.85, resets_at=soon()), result("Not yet.")))
+    program(bin_dir, "codex", CODEX_DONE)
+    (project.root / "ralph.yml").write_text("agents: [claude, codex]\nlimits: {quota: 80%}\n")
+    done = project.ralph("loop", "Write", "--until", UNTIL, "--yes")
+    assert done.code == 0, done.said
+    [line] = [line for line in done.out.splitlines() if "takes over" in line]
+    assert "claude has used 85% of its five-hour quota" in line and line.endswith("the limit is 80%: codex takes over")
+    assert "codex takes over" in project.ralph("logs").out
+
+
+@pytest.mark.parametrize(
+    ("share", "advice"),
+    [
+        ("1", "write 1% or 100%"),
+        ("0%", "no agent could work"),
+        *((text, "for example 80%") for text in ("80 percent", "101%", "-5")),
+    ],
+)
+def test_a_share_that_is_not_clear_is_refused(project: Project, share: str, advice: str) -> None:  # noqa: F811
+    done = project.ralph("loop", "Write", "--until", UNTIL, "--yes", "--agent-command", "true", f"--max-quota={share}")
+    assert (done.code, advice in done.said) == (2, True), done.said
+    (project.root / "ralph.yml").write_text(f"limits: {{quota: {share}}}\n")
+    done = project.ralph("loop", "Write", "--until", UNTIL, "--yes", "--agent-command", "true")
+    assert (done.code, advice in done.said) == (2, True), done.said
+
+
+def test_an_agent_that_reports_no_share_is_named(project: Project) -> None:  # noqa: F811
+    done = project.ralph(
+        "loop", "Write", "--until", UNTIL, "--yes", "--agent-command", "touch done.txt", "--max-quota", "80%"
+    )
+    assert done.code == 0, done.said
+    assert "does not report how much of a subscription is used: the limit of 80% does not apply" in done.said
+
+
 def test_a_quota_that_is_reset_does_not_stop_the_run(project: Project, bin_dir: Path) -> None:  # noqa: F811
     program(bin_dir, "claude", says(quota(0.85, resets_at=time.time() - 60)) + DONE)
     assert loop(project, "--max-quota", "80%").code == 0
@@ -153,16 +188,6 @@ def test_a_turn_that_crosses_its_quota_is_cut(project: Project, bin_dir: Path) -
     done = loop(project, "--max-quota", "90%")
     assert done.code == 3, done.said
     assert [one["result"]["end"] for one in project.journal("turn.ended")] == ["cut"]
-
-
-@pytest.mark.parametrize("share", ["0%", "101%", "most", "-5"])
-def test_quota_that_is_not_a_share_is_refused(project: Project, bin_dir: Path, share: str) -> None:  # noqa: F811
-    program(bin_dir, "claude", DONE)
-    done = loop(project, f"--max-quota={share}")
-    assert (done.code, "use a percentage: --max-quota 80%" in done.err) == (2, True)
-    (project.root / "ralph.yml").write_text(f"limits: {{quota: '{share}'}}\n")
-    done = loop(project)
-    assert (done.code, "write, for example, 80%" in done.err) == (2, True)
 
 
 @pytest.mark.slow
@@ -346,6 +371,7 @@ class TestPermissions:
         assert "--sandbox read-only" in call
         assert "--dangerously-bypass-approvals-and-sandbox" not in call
         assert "codex (read-only)" in project.ralph("cost").out
+        assert "| Agents | codex (read-only) |" in project.ralph("report").out
 
     def test_a_level_that_the_agent_does_not_have_is_refused(
         self,
@@ -358,6 +384,49 @@ class TestPermissions:
         assert (done.code, (project.home / "calls").exists()) == (2, False)
         assert "codex has no mode for `permissions: plan`" in done.said
         assert "use one of full-auto, edits, read-only" in done.said
+
+    @pytest.mark.parametrize(
+        ("file", "text", "level", "says"),
+        [
+            (".claude/settings.json", '{"permissions": {"defaultMode": "plan"}}', "", "permissions.defaultMode: plan"),
+            (".claude/settings.json", '{"permissions": {"defaultMode": "acceptEdits"}}', "acceptEdits", "acceptEdits"),
+            (
+                ".claude/settings.json",
+                '{"permissions": {"defaultMode": "auto"}}',
+                "dangerously",
+                "pass it with --agent-arg",
+            ),
+        ],
+    )
+    def test_a_safer_mode_of_the_users_own_settings_is_kept_or_refused_and_named(
+        self,
+        project: Project,  # noqa: F811
+        bin_dir: Path,
+        file: str,
+        text: str,
+        level: str,
+        says: str,
+    ) -> None:
+        program(bin_dir, "claude", DONE)
+        path = project.home / file
+        path.parent.mkdir()
+        path.write_text(text)
+        done = loop(project)
+        assert says in done.said and str(path) in done.said
+        calls = project.home / "calls"
+        assert (done.code, calls.exists()) == ((0, True) if level else (2, False)), done.said
+        assert not level or level in calls.read_text()
+
+    def test_a_level_in_ralph_yml_wins_over_the_users_own_settings(self, project: Project, bin_dir: Path) -> None:  # noqa: F811
+        program(bin_dir, "claude", DONE)
+        path = project.home / ".claude" / "settings.json"
+        path.parent.mkdir()
+        path.write_text('{"permissions": {"defaultMode": "plan"}}')
+        (project.root / "ralph.yml").write_text("agents: [{agent: claude, permissions: full-auto}]\n")
+        done = loop(project, "--agent", "claude")
+        assert done.code == 0, done.said
+        assert "not with `permissions.defaultMode: plan`" in done.said
+        assert "--dangerously-skip-permissions" in (project.home / "calls").read_text()
 
 
 GEMINI = "echo hello > done.txt\n" + says(
@@ -424,3 +493,12 @@ def test_the_help_of_steer_names_the_agents_that_receive_it_in_the_middle_of_a_t
     named = " ".join(shown.partition("middle of a turn")[2].partition(".")[0].split())
     receiving = [name for name in ADAPTERS if get_adapter(name).abilities.hooks]
     assert [name for name in ADAPTERS if re.search(rf"\b{name}\b", named)] == receiving, shown
+
+
+def test_a_turn_that_no_model_answered_has_no_unknown_price(project: Project, bin_dir: Path) -> None:  # noqa: F811
+    refused = {"type": "turn.failed", "error": {"message": "unexpected status 401 Unauthorized"}}
+    program(bin_dir, "codex", says({"type": "thread.started", "thread_id": "t-1"}, refused) + "exit 1\n")
+    done = loop(project, "--agent", "codex")
+    assert done.code == 6, done.said
+    assert "without a price" not in done.said and "cost unknown" not in project.ralph("cost").out
+    assert project.ralph("cost", "--json").out.count('"unpriced_turns": 0')

@@ -111,7 +111,7 @@ def test_the_picture_in_all_its_forms(lost: Project) -> None:
     assert "│ ✗ no-path" in (lost.root / "flow.txt").read_text()
     refused = lost.ralph("hats", "graph", "-o", ".")
     assert (refused.code, "name a file in a directory that exists" in refused.err) == (2, True), refused.said
-    assert "names no known format" in lost.ralph("hats", "graph", "-o", "flow.svg").err
+    assert "is not a known format" in lost.ralph("hats", "graph", "-o", "flow.svg").err
     assert not (lost.root / "flow.svg").exists()
     assert lost.ralph("hats", "graph", "-o", "-").out == lost.ralph("hats", "graph").out
     lost.ralph("hats", "graph", "-o", "flow.mmd", "code-assist")

@@ -54,7 +54,7 @@ def test_a_classic_session_with_a_rework_an_inheritance_and_a_gap(project: Proje
     assert {key: told[key] for key in ("status", "current_state", "summary")} == {
         "status": "completed",
         "current_state": "COMPLETE",
-        "summary": "3 of 3 tasks are done, 2 reviews of the whole",
+        "summary": "3 of 3 tasks are done, 2 reviews of the whole session",
     }
     assert told["last_action"] == "the whole session was reviewed: progress.review2.md"
     assert told["session_id"] == home(project).name and "session update" in told["next_action"]
@@ -252,3 +252,13 @@ def test_review_during_which_the_engine_is_killed_is_paid_once(
     checks = [entry["key"] for entry in project.journal("checks.started")]
     again = "check:task-1-1" if gate_of == "until_review" else "session-1"
     assert checks.count(again) == 2, "the tree may have changed, so the checks ran again"
+
+
+@pytest.mark.slow
+def test_task_that_a_planner_changes_with_an_update_is_named(project: Project) -> None:  # noqa: F811
+    assert begin(project, once=["block-task-1"]).code == 9
+    assert project.ralph("session", "update", "d.txt please").code == 0
+    script(project, also="task-2")
+    done = project.ralph("session", "resume")
+    assert done.code == 0, done.said
+    assert "task-2 Make b.txt (changed by the planner)" in done.out, done.out

@@ -26,7 +26,7 @@ def test_a_run_is_one_page_with_evidence_diff_timeline_and_cost(project: Project
         "test -f done.txt",
         "fixed by this run",
         "done.txt",
-        "Checks of iteration-1: 1 / 1 passed",
+        "Checks in iteration 1: 1 / 1 passed",
         "Turn 1, implementer: finished",
         "Made the file",
         "The run ended: success",
@@ -51,7 +51,7 @@ def test_the_page_can_be_printed_and_is_not_replaced_by_accident(project: Projec
         (("export",), "there is no format"),
         (("export", "--html", "-o", "."), "is a directory"),
         (("export", "--html", "-o", "no/such/x.html"), "there is no directory no/such"),
-        (("export", "--html", "-o", "-", "--json"), "no place for JSON"),
+        (("export", "--html", "-o", "-", "--json"), "-o - and --json cannot be used together"),
         (("export", "nothing", "--html"), "is not a run id"),
     ):
         wrong = project.ralph(*arguments)

@@ -169,6 +169,14 @@ def test_tests_of_the_judge_run_and_are_not_part_of_the_work(wrong_test: Project
     assert "test_negative" not in wrong_test.git("status", "--porcelain")
 
 
+def test_tests_of_the_judge_that_no_check_runs_are_said_not_to_have_run(wrong_test: Project) -> None:
+    done = wrong_test.play(judge_with_test("more/negative.py"), "--may-change", "test_*.py", until=CHECK)
+    assert done.code == 0, done.said
+    said = " ".join(done.out.split())
+    assert "No check ran its own 1 test file (more/negative.py): no more tests ran with it than without." in said
+    assert "The checks also pass with its own" not in said
+
+
 def test_work_that_fails_the_tests_of_the_judge_goes_back(wrong_test: Project) -> None:
     (wrong_test.root / "app.py").write_text("def add(a, b):\n    return abs(a) + abs(b)\n")
     fixes = """  - when: {turn: 3}
@@ -189,7 +197,9 @@ FITS_THE_TEST = """
 turns:
   - when: {role: judge}
     steps:
-      - answer: {files: [], tests: [{path: test_negative.py, why: the request names all numbers, text: "TEXT"}]}
+      - answer:
+          work: {accept: true, why: it adds}
+          tests: [{path: test_negative.py, why: the request names all numbers, text: "TEXT"}]
   - when: {turn: 1}
     steps: [{write: {path: app.py, content: "def add(a, b):\\n    return abs(a) + abs(b)\\n"}}]
   - steps: [{write: {path: app.py, content: "def add(a, b):\\n    return a + b\\n"}}]
@@ -206,6 +216,37 @@ def test_judge_finds_work_that_only_fits_the_tests(calculator: Project) -> None:
     assert "3 != -3" in calculator.turn(3).joinpath("prompt.md").read_text()
     assert "Evidence: proven." in done.out
     assert "An independent turn accepted the work. The checks also pass with its own 1 test file" in done.out
+
+
+@pytest.mark.parametrize("answer", ["say: Looks fine to me", "answer: {summary: fine}", "answer: {files: []}"])
+def test_judge_that_does_not_say_yes_accepts_nothing(calculator: Project, answer: str) -> None:
+    scenario = f"""
+turns:
+  - when: {{role: judge}}
+    steps: [{answer}]
+  - steps: [{{write: {{path: app.py, content: "def add(a, b):\\n    return a + b\\n"}}}}]
+"""
+    done = calculator.play(scenario, "--require", "judged", until=CHECK)
+    assert done.code == 7, done.said
+    assert "the judge did not say whether it accepts the work" in " ".join(done.out.split())
+
+
+def test_judge_that_rejects_proven_work_sends_it_back(calculator: Project) -> None:
+    scenario = """
+turns:
+  - when: {role: judge, turn: 2}
+    steps: [answer: {work: {accept: false, why: negative numbers are not handled}}]
+  - when: {role: judge}
+    steps: [answer: {work: {accept: true, why: all numbers are handled now}}]
+  - when: {turn: 1}
+    steps: [{write: {path: app.py, content: "def add(a, b):\\n    return abs(a) + abs(b)\\n"}}]
+  - steps: [{write: {path: app.py, content: "def add(a, b):\\n    return a + b\\n"}}]
+"""
+    done = calculator.play(scenario, "--require", "judged", until=CHECK)
+    assert done.code == 0, done.said
+    assert [entry["role"] for entry in calculator.journal("turn.started")] == ["implementer", "judge"] * 2
+    assert "✗ the judge rejects the work: negative numbers are not handled" in done.out
+    assert "- negative numbers are not handled" in calculator.turn(3).joinpath("prompt.md").read_text()
 
 
 def test_work_that_keeps_failing_the_tests_of_the_judge_is_unproven(calculator: Project) -> None:
@@ -300,7 +341,7 @@ def test_a_build_product_that_git_ignores_may_be_all_that_was_asked_for(calculat
     assert f'- ralph resume {calculator.run.name} --guidance "what to do differently"\n' in done.out
     assert "NOT PROVEN: `test -f dist/app.txt` passes here" in calculator.ralph("report").out
     empty = calculator.ralph("accept", calculator.run.name, "--because", " ")
-    assert (empty.code, "there is no reason to accept the work" in empty.err) == (2, True)
+    assert (empty.code, "the reason is empty" in empty.err) == (2, True)
     accepted = calculator.ralph("accept", calculator.run.name, "--because", "dist is what I wanted")
     assert accepted.code == 0, accepted.said
     assert "Evidence: accepted." in accepted.out
@@ -590,6 +631,7 @@ def rejected(calculator: Project) -> str:
 IDLE = "turns: [{steps: [{say: I see nothing to do}]}]"
 
 
+@pytest.mark.slow
 def test_starting_again_on_a_rejected_tree_is_not_a_success(calculator: Project) -> None:
     first = rejected(calculator)
     (calculator.root / "notes.txt").write_text("an unrelated file")
@@ -730,6 +772,7 @@ sleep 60
 """
 
 
+@pytest.mark.slow
 class TestChangesThatNoVerdictCovers:
     """A run that ends before its checks ran leaves changes that nobody has judged."""
 
@@ -914,7 +957,7 @@ def test_vanished_tests_are_not_a_pass(calculator: Project) -> None:
     done = calculator.play(empty, "--max-iterations", "1", until="`make test` passes")
     assert done.code == 3, done.said
     result = calculator.journal("checks.ended")[-1]["verdict"]["results"][0]
-    assert (result["status"], result["reason"]) == ("could-not-run", "no tests ran, and 2 ran before the run")
+    assert (result["status"], result["reason"]) == ("could-not-run", "no tests ran, but 2 tests ran before the run")
 
 
 IGNORED_HELP = """

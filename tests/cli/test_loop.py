@@ -167,8 +167,8 @@ class Project:
         """A loop with the scripted agent."""
         return self.ralph(*self.playing(scenario, *args, until=until), **variables)
 
-    def playing(self, scenario: str, *args: str, until: str = DONE) -> tuple[str, ...]:
-        return ("loop", "the task", "--until", until, "--scenario", self.scenario(scenario), "--yes", *args)
+    def playing(self, scenario: str, *args: str, until: str = DONE, task: str = "the task") -> tuple[str, ...]:
+        return ("loop", task, "--until", until, "--scenario", self.scenario(scenario), "--yes", *args)
 
     def work(self, script: str, *args: str, until: str = DONE, **variables: str) -> Done:
         """A loop with a shell script as the agent."""

@@ -14,9 +14,10 @@ from test_loop import NEVER_DONE, RALPH, Project, eventually, project  # noqa: F
 from ralph.cli.render.journal import Renderer
 from ralph.cli.render.live import LiveView
 from ralph.cli.render.status_line import StatusLine
+from ralph.cli.terminal import wrap_line
 from ralph.core.events import NOT_ISOLATED, TaskState
 from ralph.core.limits import Limits, Spent
-from ralph.core.turns import TurnEnd
+from ralph.core.turns import AgentEvent, EventKind, TurnEnd
 from ralph.view.model import ChecksRun, RunView, TaskView, TurnView
 
 SLOW = """
@@ -325,7 +326,7 @@ def test_the_reason_of_a_retry_is_printed_once(project: Project) -> None:  # noq
     done = project.work(script)
     assert done.code == 0, done.said
     assert done.out.count("no luck") == 1, done.out
-    assert re.search(r"^  next try at \d\d:\d\d:\d\d$", done.out, re.MULTILINE), done.out
+    assert re.search(r"^  next attempt at \d\d:\d\d:\d\d$", done.out, re.MULTILINE), done.out
 
 
 def test_resume_says_that_a_model_has_no_effect(project: Project) -> None:  # noqa: F811
@@ -451,4 +452,81 @@ def test_check_that_prints_nothing_is_stuck_and_the_screen_says_why(project: Pro
     done = project.work("date +%N > work.txt", until="`test -f done.txt` passes")
     assert done.code == 4, done.said
     assert len(project.journal("turn.ended")) == 4, "three turns without progress, and one with another approach"
-    assert "`test -f done.txt` prints nothing, so Ralph sees no progress before it passes" in done.out
+    assert "`test -f done.txt` prints nothing, so Ralph sees no progress until it passes" in done.out
+
+
+def test_iterations_before_an_aborted_turn_count_as_completed(project: Project) -> None:  # noqa: F811
+    scenario = f"turns:\n  - when: {{turn: 1}}\n    steps: [{{run: echo x >> work.txt}}]\n{SLOW.partition('turns:')[2]}"
+    process = project.start(*project.playing(scenario))
+    eventually(lambda: (project.root / "part.txt").exists())
+    assert project.ralph("abort").code == 0
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 8, out + err
+    assert "Iterations completed: 1, and 1 not verified\n" in out
+    assert "Last attempt:\nI begin. (not verified)\n" in out
+
+
+def test_guidance_to_a_run_stuck_on_its_last_iteration_grants_more(project: Project) -> None:  # noqa: F811
+    stuck = project.play(NEVER_DONE, "--max-iterations", "4")
+    assert stuck.code == 4, stuck.said
+    assert f'- ralph resume {project.run.name} --guidance "what to do differently"\n' in stuck.out
+    assert f"- ralph resume {project.run.name}   (continue from here, with 4 more iterations)\n" in stuck.out
+    again = project.ralph("resume", "--guidance", "write done.txt")
+    assert "limits from now on: 4 more iterations, 8 in all\n" in again.out
+    assert re.search(r'^turn 5: .*\n  received in its prompt: "write done.txt"$', again.out, re.M), again.out
+
+
+def test_a_tool_that_has_ended_is_not_on_the_status_line() -> None:
+    line = StatusLine(RunView(turns=(TurnView(1, "iteration-1", "implementer", started_at=time.time()),)))
+    line.add_event(1, AgentEvent(EventKind.TOOL, "run: pytest -q"))
+    assert "turn 1: run: pytest -q (" in line.text()
+    line.add_event(1, AgentEvent(EventKind.TOOL_RESULT, ""))
+    assert "turn 1: implementer at work (" in line.text()
+
+
+def test_evidence_of_a_success_is_said_once(project: Project) -> None:  # noqa: F811
+    done = project.work("touch done.txt")
+    assert done.code == 0, done.said
+    assert done.out.count("The checks also pass in a clean checkout.") == 1
+    assert project.ralph("logs").out.count("The checks also pass in a clean checkout.") == 1
+
+
+RESUME = 'ralph resume 261118-000440-2cb3 --guidance "what to do differently"'
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        ("An agent can change every file.", ["An agent can change every", "  file."]),
+        ("  | a sentence that goes on and on", ["  | a sentence that goes", "    on and on"]),
+        (f"- {RESUME}   (another approach)", [f"- {RESUME}", "  (another approach)"]),
+        (f"  next:  type `{RESUME}` now", ["  next:  type", f"         `{RESUME}`", "         now"]),
+        ("  where: /a/path with spaces/and more", ["  where: /a/path with spaces/and more"]),
+        ("  FAIL `echo one two; test -f done.txt`", ["  FAIL `echo one two; test", "    -f done.txt`"]),
+        ("文件文件文件 文件文件文件文件", ["文件文件文件", "  文件文件文件文件"]),
+        ("  | " + "文" * 15, ["  | " + "文" * 11, "    " + "文" * 4]),
+    ],
+)
+def test_long_lines_wrap_at_words_and_commands_stay_whole(line: str, parts: list[str]) -> None:
+    assert wrap_line(line, 26) == parts
+
+
+def test_errors_wrap_at_words(project: Project) -> None:  # noqa: F811
+    assert project.play(NEVER_DONE, "--max-iterations", "1").code == 3
+    _, seen = on_a_terminal(project, ["resume", "--max-iterations", "1"], COLUMNS="50")
+    name = project.run.name
+    assert f"ralph: run {name} has already used 1\r\n  of its iterations: --max-iterations 1 is too low\r\n" in seen
+    assert f"  where: {project.run}\r\n" in seen, "a path is one line, so that it can be copied"
+
+
+def test_output_that_is_written_into_the_project_is_named(project: Project) -> None:  # noqa: F811
+    log = project.root / "run.log"
+    with log.open("w") as out:
+        subprocess.run(
+            [str(RALPH), *project.playing(NEVER_DONE, "--max-iterations", "1")],
+            cwd=project.root,
+            env=project.environment,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+    assert "note: Ralph's output goes to run.log: it will count as changed by every turn." in log.read_text()

@@ -1,6 +1,12 @@
 """`ralph session repair`, and what a resumed session says about changes that the user made by hand, in both layouts."""
 
 import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -8,11 +14,12 @@ from typing import Any
 import pytest
 import test_classic as classic
 import test_session as standard
-from test_loop import Project, project  # noqa: F401 - the fixture
+from test_loop import RALPH, Project, project  # noqa: F401 - the fixture
 
 pytestmark = pytest.mark.slow
 """Each plays a whole session with many turns."""
 
+REBUILT = "something other than Ralph changed or deleted its flow.json; Ralph rebuilt it from the journal"
 KEPT = "\n## Notes\nKeep this sentence.\n"
 
 
@@ -30,6 +37,46 @@ def stopped(project: Project, layout: str) -> Path:  # noqa: F811
 def resume(project: Project, layout: str, **script: Any) -> Any:  # noqa: F811
     (classic.script if layout == "classic" else standard.write_script)(project, **script)
     return project.ralph("session", "resume")
+
+
+KILLED_DURING_A_COMMIT = """
+import os, signal, sys
+from ralph.cli.main import main
+from ralph.store.documents import Documents
+
+write = Documents._write
+
+
+def write_or_die(self, path, data):
+    if path.endswith("/flow.json") and '"type": "merge.ended"' in self.journal.last:
+        os.kill(os.getpid(), signal.SIGKILL)
+    write(self, path, data)
+
+
+Documents._write = write_or_die
+sys.argv[0] = {ralph!r}
+main()
+"""
+
+
+def test_repair_finishes_the_commit_of_a_killed_engine(project: Project) -> None:  # noqa: F811
+    standard.write_script(project, instructions=standard.QUICK.format(""))
+    agent = shlex.join([sys.executable, "-I", str(standard.AGENT)])
+    words = ("session", "new", "Build the files", "--agent-command", agent, "--yes", "--land", "branch")
+    program = KILLED_DURING_A_COMMIT.format(ralph=str(RALPH))
+    done = subprocess.run([sys.executable, "-c", program, *words], cwd=project.root, env=project.environment)
+    assert done.returncode == -signal.SIGKILL
+    [merged] = [entry["key"] for entry in project.journal("merge.ended")]
+
+    assert project.ralph("session", "repair").out == "Nothing was wrong.\n"
+    done = resume(project, "standard", instructions=standard.QUICK.format(""))
+    assert done.code == 0, done.said
+    assert "something other than Ralph" not in done.out and "Ralph has not merged" not in done.out
+    turns = Counter(entry["key"] for entry in project.journal("turn.started"))
+    assert set(turns.values()) == {1}, turns
+    assert [entry["key"] for entry in project.journal("merge.ended")].count(merged) == 1
+    view = project.ralph("status", project.run.name, "--json").json["view"]
+    assert {task["state"] for task in view["tasks"]} == {"done"}, "also the one that was merged when the engine died"
 
 
 @pytest.mark.parametrize("layout", ["standard", "classic"])
@@ -56,6 +103,19 @@ def test_repair_removes_stray_lines_and_names_each(project: Project, layout: str
     assert project.ralph("session", "repair", session.name).out == "Nothing was wrong.\n"
     assert resume(project, layout).code == 0
     assert KEPT in place.read_text()
+
+
+def test_repair_removes_a_line_about_a_task_that_was_never_planned(project: Project) -> None:  # noqa: F811
+    place = stopped(project, "standard") / "progress.md"
+    before = place.read_text()
+    [line] = [line for line in before.splitlines(keepends=True) if "] task-2" in line]
+    place.write_text(before.replace(line, f"{line}- [x] task-99 (made up)\n"))
+    done = project.ralph("session", "repair", place.parent.name, "--json").json["done"]
+    assert [one for one in done if "which is about no step and no task" in one and "task-99" in one]
+    assert place.read_text() == before
+    ended = resume(project, "standard")
+    assert ended.code == 0, ended.said
+    assert "task-99" not in place.read_text()
 
 
 def test_repair_keeps_the_values_of_metadata_with_a_stray_line(project: Project) -> None:  # noqa: F811
@@ -96,7 +156,7 @@ def test_task_that_the_user_cancels_by_hand_is_confirmed_in_words(project: Proje
     view = project.ralph("status", session.name, "--json").json["view"]
     assert {task["id"]: task["state"] for task in view["tasks"]}[last] == "cancelled"
     again = project.ralph("session", "resume")
-    assert "because you marked it" not in again.out, "it is said once"
+    assert "because you marked it" not in again.out and f"{last} Make" not in again.out, "it is said once"
     assert project.ralph("session", "show", "--json").json["tasks_summary"]["cancelled"] == 1
 
 
@@ -122,12 +182,19 @@ def test_forged_state_of_the_engine_makes_no_task_done(project: Project, layout:
     place.write_text(re.sub(r"- \[.\] task-", "- [x] task-", place.read_text()))
     done = resume(project, layout)
     assert done.code == 0, done.said
-    notice = "something other than Ralph changed or deleted its flow.json; Ralph rebuilt it from the journal"
-    assert done.out.count(notice) == 1
+    assert done.out.count(REBUILT) == 1
     assert "progress.md marks task-2 as done, but Ralph has not" in done.out
     executed = {entry["key"] for entry in project.journal("turn.started") if entry["role"] == "executor"}
     assert {key.partition(":")[2].rpartition("-")[0] for key in executed} >= {"task-1", "task-2"}
     assert project.ralph("session", "repair").out == "Nothing was wrong.\n"
+
+
+def test_state_that_a_repair_rebuilt_is_not_blamed_on_anyone_later(project: Project) -> None:  # noqa: F811
+    stopped(project, "standard")
+    (project.run / "flow.json").unlink()
+    assert project.ralph("session", "repair").out.splitlines() == [REBUILT]
+    done = resume(project, "standard")
+    assert (done.code, REBUILT in done.out) == (0, False), done.said
 
 
 def test_report_that_ralph_did_not_accept_is_reviewed_in_a_classic_session(project: Project) -> None:  # noqa: F811
@@ -212,3 +279,79 @@ def test_lost_progress_of_a_classic_session_pays_no_update_again(project: Projec
     modes = [entry["key"] for entry in project.journal("turn.started") if entry["role"] == "planner"]
     assert [key for key in modes if "update" in key] == ["plan:plan-update-1"], (done.said, modes)
     assert "- [x] plan-update-1" in (session / "progress.md").read_text()
+
+
+def begin_with_failure(project: Project, layout: str) -> Path:  # noqa: F811
+    """The directory of a session that waits for feedback, because a task failed that another one needs."""
+    if layout == "classic":
+        assert classic.begin(project, never=["task-1"]).code == 7
+        return classic.home(project)
+    quick = standard.QUICK.format("knowledge:\n  approval: auto\n")
+    assert standard.begin(project, "--land", "branch", never=["task-3"], instructions=quick).code == 7
+    return standard.home(project)
+
+
+def list_roles(project: Project) -> list[str]:  # noqa: F811
+    return [entry["role"] for entry in project.journal("turn.started")]
+
+
+@pytest.mark.parametrize("layout", ["standard", "classic"])
+def test_session_ends_without_the_tasks_that_the_user_cancels(project: Project, layout: str) -> None:  # noqa: F811
+    session = begin_with_failure(project, layout)
+    failed, blocked = ("task-1", "task-2") if layout == "classic" else ("task-3", "task-4")
+    roles, place = list_roles(project), session / "progress.md"
+    place.write_text(place.read_text().replace(f"- [F] {failed}", f"- [C] {failed}"))
+    done = resume(project, layout)
+    todo = f"to end the session without {blocked}, mark it [C] in progress.md too"
+    assert (done.code, todo in done.out) == (7, True), done.said
+    assert list_roles(project) == roles, "nothing is paid while a task is blocked"
+
+    place.write_text(place.read_text().replace(f"- [ ] {blocked}", f"- [C] {blocked}"))
+    assert "the review of the whole session" in project.ralph("session", "show").out
+    done = resume(project, layout)
+    assert done.code == 0, done.said
+    assert f"{failed} was not done: you cancelled it; {blocked} was not done: you cancelled it" in done.out
+    assert list_roles(project) == [*roles, "reviewer"], "only the whole is reviewed again"
+
+
+def test_completed_that_the_user_wrote_is_put_right_without_a_turn(project: Project) -> None:  # noqa: F811
+    session = begin_with_failure(project, "standard")
+    roles, place = list_roles(project), session / "metadata.yaml"
+    place.write_text(re.sub("(?m)^status: .*", "status: completed", place.read_text()))
+    done = resume(project, "standard")
+    assert (done.code, "its review did not accept it: it waits for feedback" in done.out) == (7, True), done.said
+    assert "status: awaiting_feedback" in place.read_text()
+    assert "its review did not accept it" not in project.ralph("session", "resume").out, "it is said once"
+    assert list_roles(project) == roles
+
+
+def test_deleted_documents_of_a_session_are_restored_as_they_were(project: Project) -> None:  # noqa: F811
+    session = begin_with_failure(project, "standard")
+    assert project.ralph("session", "feedback", "Make e.txt too").code == 0
+    roles = list_roles(project)
+    (session / "metadata.yaml").unlink()
+    assert standard.shown(project)["status"] == "awaiting_feedback"
+    done = resume(project, "standard", never=["task-3"], blocked=["TASK_REVIEW"])
+    assert done.code == 9, done.said
+    assert "metadata.yaml: it was deleted, so Ralph restored its own copy" in done.out
+    assert list_roles(project)[len(roles)] == "questioner", "the feedback is planned before anything else is paid"
+
+    names = ("metadata.yaml", "progress.md", "iterations/2/metadata.yaml")
+    before, told = {name: (session / name).read_text() for name in names}, standard.shown(project)
+    assert "| 1 | Complete | 2/4 |" in before["progress.md"]
+    for name in names:
+        (session / name).unlink()
+    assert standard.shown(project) == told
+    assert len(project.ralph("session", "repair").out.splitlines()) == len(names)
+    assert {name: (session / name).read_text() for name in names} == before
+
+
+def test_instructions_of_the_planner_count_after_the_metadata_was_lost(project: Project) -> None:  # noqa: F811
+    quick = standard.QUICK.format("")
+    assert standard.begin(project, "--land", "branch", blocked=["INITIALIZE"]).code == 9
+    session = standard.home(project)
+    (session / "metadata.yaml").unlink()
+    shutil.rmtree(project.run / "copies")
+    done = resume(project, "standard", instructions=quick, blocked=["TASK_BREAKDOWN"])
+    assert done.code == 9, done.said
+    assert session.with_name(f"{session.name}.instructions.md").read_text() == quick

@@ -53,7 +53,7 @@ def test_failed_task_waits_for_feedback_and_is_planned_again(project: Project) -
     other = project.home / "other" / "app.log"
     other.write_text("bang\n")
     twice = project.ralph("session", "feedback", "--from", str(notes), "--attach", str(log), "--attach", str(other))
-    assert (twice.code, "app.log would replace another file" in twice.err) == (2, True)
+    assert (twice.code, "app.log would overwrite another file" in twice.err) == (2, True)
     given = project.ralph("session", "feedback", "--from", str(notes), "--attach", str(log))
     assert given.code == 0, given.said
     done = project.ralph("session", "resume")

@@ -71,9 +71,9 @@ def test_pause_message_is_shown_on_every_screen(project: Project, layout: str) -
     eventually(lambda: project.journal("signal.accepted"))
     gate.touch()
     said, _ = engine.communicate(timeout=300)
-    assert (engine.returncode, "Paused by signal: until Jane has looked" in said) == (7, True), said
+    assert (engine.returncode, "you paused it: until Jane has looked" in said) == (7, True), said
     shown = project.ralph("session", "show").out
-    assert "Next:   Paused by signal: until Jane has looked; `ralph session resume " in shown
+    assert "Next:   you paused it: until Jane has looked; `ralph session resume " in shown
     assert "until Jane has looked" in project.ralph("status").out
     assert project.ralph("session", "resume").code == 0
 
@@ -295,13 +295,16 @@ def test_current_wave_is_a_number_before_there_are_tasks(project: Project) -> No
 
 @pytest.mark.parametrize("id", ["today", "../x"])
 def test_wrong_ids_are_refused_by_every_command_with_an_example(project: Project, id: str) -> None:  # noqa: F811
-    for words in (("resume", id), ("repair", id), ("tree", id), ("approve", id)):
+    for words in (("resume", id), ("repair", id), ("tree", id)):
         refused = project.ralph("session", *words)
         assert (refused.code, "is not a session id" in refused.err) == (2, True), refused.said
         assert "<YYMMDD>-<hhmmss>" in refused.err and "for example 2" in refused.err, refused.err
     # `update` takes words that are no id for the text.
     refused = project.ralph("session", "update", id, "More")
     assert (refused.code, "put it in quotes" in refused.err) == (2, True), refused.said
+    # `approve` takes them for what to keep, and there is no session that asks.
+    refused = project.ralph("session", "approve", id)
+    assert (refused.code, "there is no session here" in refused.err) == (2, True), refused.said
 
 
 def executing(project: Project, task: str) -> bool:  # noqa: F811

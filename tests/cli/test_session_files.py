@@ -4,6 +4,7 @@ import io
 import json
 import re
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -148,11 +149,17 @@ def test_feedback_of_every_form_is_stored_as_a_batch(
         assert "iterations/2/feedbacks/mine/ has no feedbacks.md, so Ralph does not read it" in said
 
 
+def lose_documents(project: Project) -> None:  # noqa: F811
+    """Delete what says how far the session is, and Ralph's own copies of it."""
+    shutil.rmtree(project.run / "copies")
+    for name in ("metadata.yaml", "progress.md"):
+        (home(project) / name).unlink()
+
+
 def test_rebuilt_metadata_keeps_the_request_and_the_attempts(project: Project) -> None:  # noqa: F811
     done = begin(project, "--land", "branch", blocked=["TASK_REVIEW"], instructions=QUICK.format(""))
     assert done.code == 9, done.said
-    (home(project) / "metadata.yaml").unlink()
-    (home(project) / "progress.md").unlink()
+    lose_documents(project)
     (project.home / "script.json").write_text("{}")
     repaired = project.ralph("session", "repair", home(project).name)
     assert "metadata.yaml: rebuilt" in repaired.out and "progress.md: " in repaired.out
@@ -166,8 +173,7 @@ def test_rebuilt_metadata_keeps_the_request_and_the_attempts(project: Project) -
 
 def test_rebuilt_progress_keeps_what_ralph_has_merged(project: Project) -> None:  # noqa: F811
     assert begin(project, "--land", "branch", never=["task-3"], instructions=QUICK.format("")).code == 7
-    (home(project) / "metadata.yaml").unlink()
-    (home(project) / "progress.md").unlink()
+    lose_documents(project)
     write_script(project)
     assert project.ralph("session", "repair").code == 0
     progress = (home(project) / "progress.md").read_text()
@@ -220,6 +226,35 @@ def test_running_session_takes_the_decision_about_its_knowledge(
     assert (late.code, "will not ask in this iteration" in late.err) == (2, True), late.said
 
 
+def test_answer_that_names_nothing_replaces_no_earlier_one(project: Project) -> None:  # noqa: F811
+    asked = QUICK.format("knowledge:\n  approval: signal\n")
+    assert begin(project, instructions=asked, blocked=["TASK_REVIEW"], learned=["api", "style"]).code == 9
+    id = home(project).name
+    assert project.ralph("session", "approve", id, "Keep only the api", "--item", "api").code == 2
+    assert project.ralph("session", "approve", "--item", "api").code == 0
+    assert project.ralph("session", "approve", "--item", "nonsense").code == 0, "nobody knows yet what will be learned"
+    write_script(project, learned=["api", "style"])
+    done = project.ralph("session", "resume")
+    assert done.code == 0, done.said
+    reason = "no learned item is called nonsense; choose from .docs/"
+    assert reason in done.out and reason in project.ralph("signals").out
+    assert [path.name for path in (project.root / ".docs").rglob("*.md")] == ["api.md"]
+
+
+def test_approval_takes_a_message_without_an_option_and_refuses_unknown_items(project: Project) -> None:  # noqa: F811
+    asked = QUICK.format("knowledge:\n  approval: signal\n")
+    assert begin(project, instructions=asked, learned=["api", "style"]).code == 7
+    id = home(project).name
+    refused = project.ralph("session", "approve", id, "--item", "api", "--item", "how")
+    assert (refused.code, "no learned item is called how" in refused.err) == (2, True), refused.said
+    assert ".docs/reference/api.md" in refused.err
+    unquoted = project.ralph("session", "approve", id, "Keep", "only", "the", "api")
+    assert (unquoted.code, "put it in quotes" in unquoted.err) == (2, True), unquoted.said
+    done = project.ralph("session", "approve", id, "Keep only the api")
+    assert done.code == 0, done.said
+    assert [path.name for path in (project.root / ".docs").rglob("*.md")] == ["api.md"]
+
+
 def test_early_decision_waits_for_the_question_of_its_iteration_only(project: Project) -> None:  # noqa: F811
     asked = QUICK.format("knowledge:\n  approval: signal\n")
     assert begin(project, instructions=asked, blocked=["TASK_REVIEW"]).code == 9
@@ -259,3 +294,27 @@ def test_knowledge_not_approved_in_time_goes_to_the_next_iteration(project: Proj
     project.ralph("session", "resume")
     carried = home(project) / "iterations" / "2" / "knowledge" / "how-to" / "make-files.md"
     assert "carried_from: 1" in carried.read_text(), "also after the librarian wrote it again"
+
+
+@pytest.mark.parametrize("text", ["", "just words\n"])
+def test_task_without_a_readable_definition_is_never_worked_on(project: Project, text: str) -> None:  # noqa: F811
+    assert begin(project, "--land", "branch", blocked=["TASK_REVIEW"], instructions=QUICK.format("")).code == 9
+    write_script(project)
+    place = home(project) / "tasks" / "task-3.md"
+    place.write_bytes(b"\xff\xfe garbage")
+    refused = project.ralph("session", "resume")
+    assert (refused.code, "the task is not text in UTF-8" in refused.err) == (2, True), refused.said
+    place.write_text(text)
+    done = project.ralph("session", "resume")
+    assert (done.code, "task-3 has no definition: restore it in" in done.out) == (7, True), done.said
+    assert "- [F] task-3 (Task definition missing)" in (home(project) / "progress.md").read_text()
+    assert not [entry for entry in project.journal("turn.started") if "task-3" in entry["key"]]
+
+
+def test_feedback_that_is_no_text_is_refused(project: Project) -> None:  # noqa: F811
+    assert begin(project, "--land", "branch", never=["task-3"], instructions=QUICK.format("")).code == 7
+    picture = project.home / "picture.png"
+    picture.write_bytes(b"\x89PNG\xff\x00")
+    refused = project.ralph("session", "feedback", "--from", str(picture))
+    assert (refused.code, "is not text in UTF-8" in refused.err, "--attach FILE" in refused.err) == (2, True, True)
+    assert not list(home(project).glob("iterations/2/feedbacks/*"))

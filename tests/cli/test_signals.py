@@ -101,7 +101,11 @@ class TestSteering:
         [taken] = row["receipts"]
         assert (taken["means"], taken["turn"], taken["response"]) == ("hook", 1, "adjusted")
         told = project.ralph("signals").out
-        assert "STEER: Use httpx, not requests" in told and "via hook, at" in told and "adjusted, httpx it is" in told
+        assert (
+            "STEER: Use httpx, not requests" in told
+            and "after a tool call, at" in told
+            and "adjusted, httpx it is" in told
+        )
         stem = Path(row["name"]).stem
         assert yaml(project.run / "signals" / "acks" / stem / "implementer.yaml")["response"] == "adjusted"
         handling = yaml(project.run / "signals" / "processed" / row["name"])["handling_metadata"]
@@ -142,7 +146,8 @@ class TestSteering:
     @pytest.mark.parametrize(
         ("args", "why"),
         [
-            (("steer", " "), "the message is empty"),
+            (("steer", " "), 'write it in quotes: ralph steer "..."'),
+            (("signal", "steer", ""), 'write it in quotes: ralph signal steer "..."'),
             (("signal", "info", "x", "--now"), "--now does not work with info"),
             (("signal", "pause", "--item", "x"), "--item does not work with pause"),
             (("steer", "x", "--to", "reviewer"), "a loop has no role 'reviewer'"),
@@ -192,7 +197,7 @@ class TestSteering:
         project.ralph("signal", "info", "the target is Azure")
         assert ended(engine) == 0
         out, _ = watch.communicate(timeout=120)
-        assert "INFO: the target is Azure" in out and "via hook" in out
+        assert "INFO: the target is Azure" in out and "after a tool call" in out
 
     def test_the_agent_can_ask_by_itself(self, project: Project) -> None:
         script = """touch started
@@ -213,7 +218,7 @@ class TestLoops:
         eventually(lambda: project.journal("signal.accepted"))
         (project.root / "go").touch()
         assert ended(engine) == 7
-        assert project.journal("run.ended")[-1]["reason"] == "Paused by signal: until the API is reviewed"
+        assert project.journal("run.ended")[-1]["reason"] == "you paused it: until the API is reviewed"
         assert "is not running" in project.ralph("signal", "resume").err
         assert project.ralph("resume").code == 3
         assert told("PAUSE", "until the API is reviewed", (project.turn(2) / "prompt.md").read_text())
@@ -313,7 +318,7 @@ class TestSessions:
         eventually(lambda: project.journal("signal.accepted"))
         (project.home / "go").touch()
         assert ended(engine) == 0
-        assert "INFO: tabs, not spaces  (signal." in project.ralph("signals").out
+        assert "INFO: tabs, not spaces\n" in project.ralph("signals").out
         acks = {path.stem for path in (home(project) / "signals" / "acks" / "signal.261116-080000").iterdir()}
         assert {"executor", "reviewer"} <= acks
         filed = yaml(home(project) / "signals" / "processed" / "signal.261116-080000.yaml")["handling_metadata"]
@@ -326,7 +331,7 @@ class TestSessions:
         assert len({entry["role"] for entry in words}) == len(words), "no role is told twice"
 
     def test_a_steer_that_changes_the_scope_has_a_planner_change_the_task(self, project: Project) -> None:
-        engine = session(project, scope="task-1", until=str(project.home / "go"), large=["task-1"])
+        engine = session(project, scope="task-1", until=str(project.home / "go"), large=["task-1"], also="task-4")
         eventually(lambda: executing(project))
         project.ralph("steer", "do not make a.txt, make z.txt", "--to", "Ralph-v2-Executor")
         eventually(lambda: project.journal("signal.accepted"))
@@ -343,6 +348,7 @@ class TestSessions:
         assert "do not make a.txt, make z.txt" in defined, "the planner has the words of the user"
         assert (project.root / "z.txt").exists() and not (project.root / "a.txt").exists()
         assert "- [x] task-1 (Attempt 2" in (home(project) / "progress.md").read_text()
+        assert "wave 3: task-4 Make y.txt (changed by the planner)" in project.ralph("logs", home(project).name).out
 
     def test_an_approval_waits_for_its_state_and_may_name_items(self, project: Project) -> None:
         asked = "# Instructions\n\n## Guardrails\n- approval: signal\n"

@@ -50,8 +50,13 @@ def test_a_number_that_gets_better_each_turn_is_progress(project: Project, check
 @pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize(
     "check",
-    ["! grep -n TODO a.py", '! awk \'/TODO/ {print FILENAME " line " NR ": leftover todo"}\' a.py | grep .'],
-    ids=["grep -n", "a script"],
+    [
+        "! awk '/TODO/ {print \"missing semicolon\"}' a.py | grep .",
+        "! grep -n TODO a.py",
+        '! awk \'/TODO/ {print FILENAME " line " NR ": leftover todo"}\' a.py | grep .',
+        '! awk \'/TODO/ {print "| " NR + 50 " | E501 | line too long |"}\' a.py | grep .',
+    ],
+    ids=["the same complaint", "grep -n", "a script", "a table"],
 )
 def test_fewer_lines_each_turn_are_progress(project: Project, check: str) -> None:  # noqa: F811
     (project.root / "a.py").write_text("x = 1  # TODO\n" * 9)

@@ -135,7 +135,7 @@ class TestAgreeing:
     def test_after_trust_a_loop_starts_without_a_question(self, project: Project) -> None:
         (project.root / "ralph.yml").write_text("agent_command: touch done.txt\n")
         shown = project.ralph("trust", "--show").out
-        assert "You agreed to nothing" in shown
+        assert "You have not agreed to anything" in shown
         assert shown.index("You have not agreed to these:") < shown.index("touch done.txt")
         assert "1 new or changed item." not in project.ralph("trust", "--yes").out, "the setting and its agent"
         assert project.ralph(*LOOP).code == 0

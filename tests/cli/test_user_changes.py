@@ -66,7 +66,7 @@ def test_a_file_of_both_is_named_and_as_the_user_left_it(project: Project) -> No
     assert (project.root / "app.txt").read_text() == "one\nmine\n", "the state when the run was resumed"
     assert not (project.root / "first.txt").exists()
     assert "app.txt (your changes stay)" in done.out
-    assert "What the run changed before you is still in: app.txt" in done.out
+    assert "Changes that the run made before you did are still in: app.txt" in done.out
     assert "NOT RESTORED" not in done.out and "Kept as you left them" not in done.out, "a written file is not kept"
     assert f"ralph abort {name} --revert --force" in done.out
     assert project.ralph("abort", name, "--revert", "--force", "--yes").code == 0
@@ -123,12 +123,13 @@ def test_diff_names_a_file_in_which_the_lines_of_both_cannot_be_told_apart(proje
     stop_and_resume(project, app_txt="one\nmine\n")
     for shown in (project.ralph("diff"), project.ralph("diff", "--stat")):
         assert "app.txt" in shown.out
-        assert "these files also have changes of yours: app.txt" in shown.err
+        assert "these files also contain changes by you: app.txt" in shown.err
     assert project.ralph("diff", "--json").json["mixed"] == ["app.txt"]
     assert project.ralph("undo").code == 0
     assert "+one" in project.ralph("diff").out, "turn 1 is not undone yet"
 
 
+@pytest.mark.slow
 def test_a_test_that_the_user_deletes_is_not_held_against_the_run(project: Project) -> None:  # noqa: F811
     tests = "".join(f"def test_{name}():\n    assert open('app.txt').read()\n\n\n" for name in ("a", "b", "c"))
     (project.root / "test_app.py").write_text(tests)
@@ -140,6 +141,7 @@ def test_a_test_that_the_user_deletes_is_not_held_against_the_run(project: Proje
     assert done.code == 0, done.said
 
 
+@pytest.mark.slow
 def test_a_test_that_the_agent_deletes_counts_even_if_the_user_edited_the_file(project: Project) -> None:  # noqa: F811
     tests = "".join(f"def test_{name}():\n    assert {name == 'a'}\n\n\n" for name in ("a", "b", "c"))
     (project.root / "test_app.py").write_text(tests)
@@ -224,7 +226,7 @@ def test_changes_of_another_run_are_not_called_the_users(project: Project) -> No
     assert "Kept as you left them: mine.txt\n" in reverted
     assert f"Kept as run {second} left them: theirs.txt\n" in reverted
     assert f"  app.txt (the changes of run {second} stay)\n" in reverted
-    assert f"What the run changed before run {second} is still in: app.txt\n" in reverted
+    assert f"Changes that the run made before run {second} did are still in: app.txt\n" in reverted
 
 
 def test_files_outside_the_scope_are_the_users_to_change(project: Project) -> None:  # noqa: F811

@@ -1,10 +1,12 @@
 """Work keys: the text of a key stands for that key and for no other."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.core.ids import BASELINE, WorkKey, WorkKind
+from ralph.core.ids import BASELINE, WorkKey, WorkKind, name_planning_worktree
 
 NUMBERS = st.integers(0, 10**6)
 TASKS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)
@@ -38,3 +40,9 @@ def test_a_workspace_survives_whatever_its_task_is_called(kind: WorkKind, task: 
 @pytest.mark.parametrize("text", ["", "iteration-", "iteration-x", "baseline-1", "execute:task-1-1", "merge-1"])
 def test_other_texts_are_not_session_keys(text: str) -> None:
     assert WorkKey.parse(text) is None
+
+
+def test_tasks_that_are_planned_again_at_the_same_time_have_different_worktrees() -> None:
+    names = {name_planning_worktree(f"task-{number}") for number in range(1, 60)}
+    assert len(names) == 59
+    assert all(re.fullmatch("look/[0-9]{6}", name) for name in names)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ralph.core.redaction import Redactor, find_secrets
+from ralph.core.redaction import Redactor, find_secrets, without_agent_keys
 
 SECRET = "sk-ant-0123456789abcdef"
 OURS = settings(deadline=None, max_examples=150)
@@ -131,3 +131,18 @@ class TestSecretsOfTheEnvironment:
             "1234567890",
             "12345678",
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_kept"),
+    [
+        ("KIRO_API_KEY", "k", False),
+        ("ANTHROPIC_CUSTOM_HEADERS", "x-api-key: k", False),
+        ("OPENAI_BASE_URL", "https://user:pass@example.com/v1", False),
+        ("OPENAI_BASE_URL", "https://example.com/v1", True),
+        ("DATABASE_URL", "postgres://user:pass@localhost/db", True),
+        ("GITHUB_TOKEN", "t", True),
+    ],
+)
+def test_checks_get_no_keys_of_agents(name: str, value: str, is_kept: bool) -> None:
+    assert (name in without_agent_keys({name: value})) is is_kept

@@ -9,7 +9,7 @@ from ruamel.yaml import YAML
 
 from ralph.core.codec import format_time, parse_time
 from ralph.core.errors import StateError
-from ralph.documents.reflection import JudgedCheck, Reflection, fit_parts, lesson, load, parse, render
+from ralph.documents.reflection import ReflectedCheck, Reflection, fit_parts, lesson, load, parse, render
 from ralph.documents.yaml_codec import dump
 
 ONE = Reflection(
@@ -24,8 +24,8 @@ ONE = Reflection(
     added=10,
     removed=3,
     checks=(
-        JudgedCheck("`pytest -q` passes", "failed", "exit 1", "baseline-broken", tests_passed=10, tests_failed=2),
-        JudgedCheck("coverage >= 80%", "passed", value=81.5),
+        ReflectedCheck("`pytest -q` passes", "failed", "exit 1", "baseline-broken", tests_passed=10, tests_failed=2),
+        ReflectedCheck("coverage >= 80%", "passed", value=81.5),
     ),
     gaming=("A test was deleted.",),
     reward=0.83,
@@ -52,7 +52,7 @@ texts = st.text(st.characters(), max_size=60) | st.lists(
 counts = st.integers(0, 10**6)
 rewards = st.floats(0, 1)
 checks = st.builds(
-    JudgedCheck,
+    ReflectedCheck,
     texts,
     texts,
     texts,
@@ -171,7 +171,7 @@ mine: [1, {a: b}]
 """
         one = parse(text, "x.yaml")
         assert (one.task, one.action, one.why, one.at) == ("Fix the parser\n", "did it", "42", 1_763_200_000.0)
-        assert one.checks == (JudgedCheck("tests", "failed"),)
+        assert one.checks == (ReflectedCheck("tests", "failed"),)
         assert one.role == "implementer"
 
     @pytest.mark.parametrize(

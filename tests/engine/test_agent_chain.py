@@ -12,8 +12,9 @@ from simulation import EPOCH, Play, PowerCut, Simulation, works
 from ralph.core.events import TurnEnded
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
-from ralph.core.turns import Turn, TurnEnd
-from ralph.engine.follow_up import NEVER, AgentChain
+from ralph.core.prompt import Prompt
+from ralph.core.turns import Turn, TurnEnd, TurnRequest
+from ralph.engine.follow_up import NEVER, AgentChain, PendingWork
 
 # Written out: a test that imports what it checks cannot fail.
 LIMIT_WAIT = 300.0
@@ -22,6 +23,13 @@ OVERLOAD_WAITS = (5.0, 15.0, 45.0, 120.0, 300.0, 300.0, 300.0, 300.0)
 BOTH = AgentChain(("first", "second"))
 LIMITED = Play(seconds=2.0, end=TurnEnd.LIMITED, resets_in=100.0, error="limit reached")
 AWAY = Play(seconds=2.0, end=TurnEnd.UNAVAILABLE, error="not signed in")
+
+
+def pick_agent(
+    chain: AgentChain, role: str, failures: int, unavailable: dict[str, float], now: float
+) -> tuple[str, float]:
+    request = TurnRequest("key", role, Prompt(), turns_without_progress=failures)
+    return chain.pick(request, PendingWork(), unavailable, now)
 
 
 def by_agent(**plays: Play) -> Callable[[Turn], Play]:
@@ -35,16 +43,16 @@ def agents(sim: Simulation) -> list[str]:
 class TestPicking:
     def test_the_first_that_is_free_in_the_order_of_the_role(self) -> None:
         roster = AgentChain(("a", "b"), {"debugger": ("c", "a")}, escalation="d", escalate_after=2)
-        assert roster.pick("implementer", 0, {}, 10.0) == ("a", 10.0)
-        assert roster.pick("implementer", 0, {"a": 11.0}, 10.0) == ("b", 10.0)
-        assert roster.pick("debugger", 1, {}, 10.0) == ("c", 10.0)
-        assert roster.pick("debugger", 2, {}, 10.0) == ("d", 10.0)
-        assert roster.pick("implementer", 2, {"d": 99.0}, 10.0) == ("a", 10.0)
+        assert pick_agent(roster, "implementer", 0, {}, 10.0) == ("a", 10.0)
+        assert pick_agent(roster, "implementer", 0, {"a": 11.0}, 10.0) == ("b", 10.0)
+        assert pick_agent(roster, "debugger", 1, {}, 10.0) == ("c", 10.0)
+        assert pick_agent(roster, "debugger", 2, {}, 10.0) == ("d", 10.0)
+        assert pick_agent(roster, "implementer", 2, {"d": 99.0}, 10.0) == ("a", 10.0)
 
     @settings(max_examples=100)
     @given(st.dictionaries(st.sampled_from("abc"), st.one_of(st.floats(0, 50), st.just(NEVER))), st.floats(0, 50))
     def test_no_process_waits_longer_than_it_must(self, resting: dict[str, float], now: float) -> None:
-        label, at = AgentChain(("a", "b", "c")).pick("x", 0, resting, now)
+        label, at = pick_agent(AgentChain(("a", "b", "c")), "x", 0, resting, now)
         assert at == max(now, resting.get(label, 0.0))
         assert all(at <= max(now, resting.get(other, 0.0)) for other in "abc")
 

@@ -11,7 +11,7 @@ from ralph.core.events import Stop, TurnEnded, TurnStarted
 from ralph.core.limits import Usage
 from ralph.core.outcomes import Outcome
 from ralph.core.prompt import Prompt
-from ralph.core.turns import Change, Failure, FileStat, Turn, TurnEnd, TurnRequest, TurnResult
+from ralph.core.turns import Change, Failure, FileStat, Turn, TurnEnd, TurnRequest, TurnResult, classify_end
 from ralph.engine.follow_up import (
     AgentChain,
     FollowUp,
@@ -19,7 +19,6 @@ from ralph.engine.follow_up import (
     PendingWork,
     ReturnedTurn,
     Situation,
-    classify_end,
     decide_follow_up,
 )
 
@@ -94,6 +93,7 @@ TABLE: tuple[Row, ...] = (
     ({"end": FINISHED}, NextStep.SETTLED, None),
     # an agent that cannot be used
     ({"end": (TurnEnd.LIMITED, TurnEnd.UNAVAILABLE), "second": True}, NextStep.HAND_OVER, None),
+    ({"end": TurnEnd.LIMITED, "counts_though_failed": "files"}, NextStep.SETTLED, None),
     ({"end": TurnEnd.LIMITED}, NextStep.WAIT, None),
     ({"end": TurnEnd.UNAVAILABLE}, NextStep.SETTLED, None),
     ({"end": TurnEnd.OVERLOADED, "second": True, "tries": "one left"}, NextStep.HAND_OVER, None),

@@ -17,6 +17,7 @@ from ralph.core.outcomes import Outcome
 from ralph.core.turns import Turn, TurnEnd
 from ralph.documents.hats.definition import Hat, HatsSettings
 from ralph.store.documents import Documents
+from ralph.workflows.hats.routing import HatsContext
 from ralph.workflows.hats.rules import Hats
 
 CREW = (
@@ -81,7 +82,7 @@ PLAYS = (
 
 
 def staged(root: Path, **limits: int) -> Simulation:
-    rules = Hats(RUN, "make it work", SETTINGS, (Check("works"),), "Frame.")
+    rules = Hats(HatsContext(RUN, "make it work", SETTINGS, (Check("works"),), "Frame."))
     allowed = Limits(**{"iterations": 30, **limits})
     return Simulation(
         root, PLAYS, workflow=rules, watched=(".ralph/agent/tasks.jsonl",), snapshots=True, limits=allowed, checks=()
@@ -120,7 +121,7 @@ def legacy(sim: Simulation) -> tuple[object, ...]:
 
 
 def test_a_run_at_rest_ends_at_its_deadline(place: Path) -> None:
-    rules = Hats(RUN, "make it work", replace(SETTINGS, persistent=True), (), "Frame.")
+    rules = Hats(HatsContext(RUN, "make it work", replace(SETTINGS, persistent=True), (), "Frame."))
     plays = [Play(documents=said(topic), seconds=2.0) for topic in ("tasks.ready", "review.ready", "LOOP_COMPLETE")]
     stop = Simulation(place, plays, workflow=rules, limits=Limits(deadline=EPOCH + 60.0), checks=()).run()
     assert stop.outcome is Outcome.LIMIT_DEADLINE
@@ -208,7 +209,14 @@ def pieces(turn: Turn) -> Play:
 
 def waving(root: Path) -> Simulation:
     rules = Hats(
-        RUN, "make it work", SIDE_BY_SIDE, (Check("works"),), "Frame.", "{{why}}{{task}}{{inbox}}{{details}}{{checks}}"
+        HatsContext(
+            RUN,
+            "make it work",
+            SIDE_BY_SIDE,
+            (Check("works"),),
+            "Frame.",
+            "{{why}}{{task}}{{inbox}}{{details}}{{checks}}",
+        )
     )
     limits = Limits(iterations=30)
     return Simulation(root, pieces, workflow=rules, snapshots=True, limits=limits, checks=(), merger=Merger())

@@ -19,12 +19,20 @@ from ralph.core.entries import (
 from ralph.core.events import RunEnded, SignalAccepted, TurnEnded, TurnStarted
 from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.outcomes import Outcome
+from ralph.core.prompt import Prompt
 from ralph.core.signals import Signal, SignalType
-from ralph.core.turns import TurnEnd, TurnResult
+from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
 from ralph.engine.follow_up import AgentChain, PendingWork, find_unavailable_until
 from ralph.engine.ledger import Ledger, SignalLog, find_records_to_replay
 
 STEER, INFO, PAUSE = SignalType.STEER, SignalType.INFO, SignalType.PAUSE
+
+
+def pick_agent(
+    chain: AgentChain, role: str, failures: int, unavailable: dict[str, float], now: float
+) -> tuple[str, float]:
+    request = TurnRequest("key", role, Prompt(), turns_without_progress=failures)
+    return chain.pick(request, PendingWork(), unavailable, now)
 
 
 def record(entry: Any, at: float = 0.0, **documents: str) -> Record:
@@ -112,13 +120,18 @@ class TestTurns:
 class TestAgents:
     def test_an_agent_that_is_free_from_now_on_is_picked(self) -> None:
         chain = AgentChain(("a", "b"))
-        assert chain.pick("role", 0, {"a": 10.0}, 10.0) == ("a", 10.0)
-        assert chain.pick("role", 0, {"a": 10.1}, 10.0) == ("b", 10.0)
-        assert chain.pick("role", 0, {"a": 30.0, "b": 20.0}, 10.0) == ("b", 20.0)
+        assert pick_agent(chain, "role", 0, {"a": 10.0}, 10.0) == ("a", 10.0)
+        assert pick_agent(chain, "role", 0, {"a": 10.1}, 10.0) == ("b", 10.0)
+        assert pick_agent(chain, "role", 0, {"a": 30.0, "b": 20.0}, 10.0) == ("b", 20.0)
 
     def test_the_strong_agent_takes_over_after_two_failures(self) -> None:
         chain = AgentChain(("a",), escalation="strong")
-        assert [chain.pick("role", failures, {}, 0.0)[0] for failures in (0, 1, 2, 3)] == ["a", "a", "strong", "strong"]
+        assert [pick_agent(chain, "role", failures, {}, 0.0)[0] for failures in (0, 1, 2, 3)] == [
+            "a",
+            "a",
+            "strong",
+            "strong",
+        ]
 
     def test_a_limit_is_remembered_over_a_start_and_a_missing_login_is_not(self) -> None:
         ledger = fold(

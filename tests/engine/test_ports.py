@@ -435,21 +435,21 @@ class TestActiveTime:
             now[0] += 1
         now[0] += 100
         assert active.peek() == 16
-        assert (active.take(), active.take()) == (16, 0.0)
+        assert (active.drain(), active.drain()) == (16, 0.0)
 
     def test_what_is_in_progress_counts_so_far(self) -> None:
         now, active = self.clock()
         with active.working():
             now[0] += 3
-            assert active.take() == 3
+            assert active.drain() == 3
             now[0] += 4
-        assert active.take() == 4
+        assert active.drain() == 4
 
     def test_credit_is_never_negative(self) -> None:
         _, active = self.clock()
         active.credit(-5)
         active.credit(2)
-        assert active.take() == 2
+        assert active.drain() == 2
 
     def test_a_clock_that_goes_back_takes_nothing_away(self) -> None:
         now, active = self.clock()

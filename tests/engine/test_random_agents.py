@@ -475,7 +475,7 @@ def test_work_that_is_right_but_gamed_is_rejected_and_gaming_alone_never_passes(
             continue
         made_a_difference += 1
         verdict = Verdict((CheckResult("x", CheckStatus.PASSED, 0.1, tests=counts),))
-        judged = world.verifier().judge_work(verdict, [Check("make test")], None, is_baseline=False)
+        judged = world.verifier().review_changes(verdict, [Check("make test")], None, is_baseline=False)
         findings = asyncio.run(judged).findings
         assert any(finding.severity == "error" for finding in findings), (name, world.tree)
     assert made_a_difference, "a cheat that never makes a difference proves nothing"

@@ -54,7 +54,7 @@ class Post:
             ports=SimpleNamespace(mailbox=self.mailbox, turns=None),  # type: ignore[arg-type]
             ledger=self.ledger,
             jobs=SimpleNamespace(running_turns=[]),  # type: ignore[arg-type]
-            template="{{messages}}",
+            message_template="{{messages}}",
             record_event=self.apply,
             journal=self.apply,
         )

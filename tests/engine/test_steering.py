@@ -280,7 +280,7 @@ class TestPause:
         sim = Simulation(tmp_path, [Play(seconds=100.0), Play(works)])
         sim.after(50.0, lambda: sim.mailbox.post(SignalType.PAUSE, "until the API is reviewed"))
         stop = sim.run()
-        assert (stop.outcome, stop.reason) == (Outcome.PAUSED, "Paused by signal: until the API is reviewed")
+        assert (stop.outcome, stop.reason) == (Outcome.PAUSED, "you paused it: until the API is reviewed")
         sim.resumes = False
         assert [sim.run().outcome for _ in range(2)] == [Outcome.PAUSED] * 2
         assert len(sim.processes) == 1

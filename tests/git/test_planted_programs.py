@@ -239,6 +239,17 @@ class TestLanding:
         assert f"`ralph land {RUN}` lands it after you have undone these changes" in landed.notice
         assert trap.ran() == []
 
+    def test_no_other_answer_names_a_command_that_would_start_them(
+        self, repo: Path, work: worktree.Worktree, trap: Trap
+    ) -> None:
+        git(repo, "config", "core.fsmonitor", str(trap.program))
+        git(repo, "config", "commit.gpgSign", "true")
+        (repo / "uncommitted.txt").write_text("x\n")
+        git(repo, "-c", "core.fsmonitor=false", "add", "uncommitted.txt")
+        landed = merge.fast_forward(repo, BRANCH, git(repo, "rev-parse", BRANCH), MAIN)
+        assert "the git setting core.fsmonitor is new" in landed.notice
+        assert "git merge" not in landed.notice
+
     @pytest.mark.parametrize("where", ["hooks/post-merge", "info/attributes"])
     def test_a_changed_file_is_named_and_nothing_lands(
         self, repo: Path, work: worktree.Worktree, trap: Trap, where: str

@@ -459,7 +459,6 @@ def test_diff_between_snapshots_and_with_the_tree_as_it_is(repo: Path) -> None:
     first = snapshots.take("turn 1").snapshot
     write(repo, {"new": b"\xff\n", ".ralph/x": "never shown"})
     assert "+2" in snapshots.diff(base, first)
-    assert "\x1b[" in snapshots.diff(base, first, color=True)
     assert "a.txt | 2 +-" in snapshots.diff(base, first, stat=True)
     now = snapshots.diff(first)
     assert "+\N{REPLACEMENT CHARACTER}" in now and "never shown" not in now
@@ -732,7 +731,7 @@ def test_a_full_or_read_only_disk_is_a_storage_error(
 def test_a_git_that_hangs_is_ended_with_its_children(
     repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wrap_git(tmp_path, monkeypatch, "sleep 60 & sleep 60")
+    wrap_git(tmp_path, monkeypatch, 'case "$*" in *status*) sleep 60 & sleep 60 ;; esac')
     with pytest.raises(RalphError, match="did not finish"):
         Git(repo).run("status", timeout=0.2)
 

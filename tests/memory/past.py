@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from ralph.documents.reflection import HOME, JudgedCheck, Reflection, render
+from ralph.documents.reflection import HOME, ReflectedCheck, Reflection, render
 
 NOW = 1_763_200_000.0
 DAY = 86400.0
@@ -16,7 +16,7 @@ def loop_id(number: int) -> str:
 def reflection(
     loop: str, iteration: int = 1, *, task: str = "Fix the tests", outcome: str = "failure", **rest: object
 ) -> Reflection:
-    checks = (JudgedCheck("`pytest -q` passes", "passed" if outcome == "success" else "failed", "exit 1"),)
+    checks = (ReflectedCheck("`pytest -q` passes", "passed" if outcome == "success" else "failed", "exit 1"),)
     made = Reflection(loop, iteration, NOW - DAY, task, "test-fix", outcome, "changed something", checks=checks)
     return replace(made, **rest)  # type: ignore[arg-type]
 

@@ -7,7 +7,7 @@ import pytest
 from playground import Done, Playground, answer, delete, playground, put, say
 from slugs import HYPHENS, PROJECT, RIGHT, SHOUTED, TASK, UNDERSCORES, slugs
 
-pytestmark = pytest.mark.xdist_group("loops")
+pytestmark = [pytest.mark.xdist_group("loops"), pytest.mark.slow]
 SAME = ([put("slugs.py", UNDERSCORES), answer("Joined the words by underscores.")],)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from playground import Done, Playground, answer, patch, playground, put, run, say, used
 
-pytestmark = pytest.mark.xdist_group("python-projects")
+pytestmark = [pytest.mark.xdist_group("python-projects"), pytest.mark.slow]
 IGNORED = "__pycache__/\n.coverage\n.pytest_cache/\n.ruff_cache/\n"
 
 
@@ -304,7 +304,6 @@ def covered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Playgrou
         yield project, project.loop("Raise the test coverage", ENOUGH, COVERED, *options, judge=ACCEPTS_TESTS)
 
 
-@pytest.mark.slow
 class TestRaisingCoverage:
     """Code that is left out by comments, then by settings, then honest tests."""
 
@@ -348,6 +347,65 @@ def test_tests_that_assert_nothing_are_not_coverage(project: Playground) -> None
     done = project.loop("Raise the test coverage", ENOUGH, turns, "--scope", "tests/**", "--max-iterations", "1")
     assert done.code == 3, done.said
     assert ("test-emptied", "tests/test_more.py") in project.findings(1)
+
+
+UNDER = "`python -m pytest -q --cov=app --cov-fail-under=80` passes"
+
+
+@pytest.mark.parametrize("criterion", [ENOUGH, UNDER])
+def test_new_tests_that_notice_functions_that_do_nothing_need_no_judge(project: Playground, criterion: str) -> None:
+    a_service(project)
+    done = project.loop("Raise the test coverage", criterion, [[put("tests/test_more.py", HONEST), answer("Tests.")]])
+    assert done.code == 0, done.said
+    said = " ".join(done.out.split())
+    assert "Evidence: judged." in said
+    assert "each of 5 new tests fails if the functions of the project do nothing." in said
+    assert len(project.journal("turn.started")) == 1
+
+
+def test_judge_also_looks_at_tests_that_notice_something_if_the_user_wants_one(project: Playground) -> None:
+    a_service(project)
+    turns = [[put("tests/test_more.py", HONEST), answer("Tests.")]]
+    judge = [{"answer": {"work": {"accept": True, "why": "they test what is there"}}}]
+    done = project.loop("Raise the test coverage", UNDER, turns, "--require", "judged", judge=judge)
+    assert done.code == 0, done.said
+    assert [entry["role"] for entry in project.journal("turn.started")] == ["test-engineer", "judge"]
+    assert "Evidence: judged." in done.out
+
+
+POINTLESS = """\
+from app.rates import label, rate
+
+
+def test_rates_of_heavy_parcels():
+    prices = [rate("home", 2000), rate("far", 30)]
+    assert len(prices) == 2
+
+
+def test_labels():
+    text = label("home", 1, express=True)
+    assert text == text
+"""
+
+
+def test_new_tests_that_notice_nothing_are_left_to_a_judge(project: Playground) -> None:
+    a_service(project)
+    options = ("--require", "proven")
+    done = project.loop(
+        "Raise the test coverage", UNDER, [[put("tests/test_more.py", POINTLESS), answer("Tests.")]], *options
+    )
+    assert done.code == 7, done.said
+    said = " ".join(done.out.split())
+    assert "These also pass if the functions of the project do nothing: " in said
+    assert "test_rates_of_heavy_parcels" in said
+
+
+def test_tests_that_notice_something_are_no_proof(project: Playground) -> None:
+    a_service(project)
+    turns = [[put("tests/test_more.py", HONEST), answer("Tests.")]]
+    done = project.loop("Raise the test coverage", UNDER, turns, "--require", "proven")
+    assert done.code == 7, done.said
+    assert "each of 5 new tests fails" in " ".join(done.out.split())
 
 
 def test_what_the_checks_write_is_not_held_against_the_agent(project: Playground) -> None:

@@ -17,6 +17,8 @@ from ralph.documents.hats.reading import merge_layers, read_layer, split_layer
 from ralph.documents.signals import POLL_FOR_MESSAGES
 from ralph.store.presets import list_shipped, read_shipped
 from ralph.store.settings import load_prompt
+from ralph.workflows.hats.events import PUBLISH_IN_MESSAGE
+from ralph.workflows.hats.routing import HatsContext
 from ralph.workflows.hats.rules import Hats
 from ralph.workflows.hats.state import MEMORIES, TASKS, HatGuidance, HatsState, QueuedEvent, TurnChange
 from ralph.workflows.hats.waves import form_wave, list_wave_work
@@ -72,7 +74,7 @@ def seen_in_turn_3(hat: str) -> dict[str, Any]:
 
 def rules(settings: HatsSettings = CODE_ASSIST, checks: tuple[Check, ...] = CHECKS) -> Hats:
     frames = load_prompt("hats", NOWHERE), load_prompt("resolver", NOWHERE)
-    return Hats(RUN, OBJECTIVE, settings, checks, *frames)
+    return Hats(HatsContext(RUN, OBJECTIVE, settings, checks, *frames))
 
 
 def state(topic: str, payload: str, source: str, **more: object) -> HatsState:
@@ -83,7 +85,7 @@ def state(topic: str, payload: str, source: str, **more: object) -> HatsState:
 
 
 def ask(given: HatsState, hat: str, workflow: Hats | None = None) -> TurnRequest:
-    return (workflow or rules()).request(given, hat, "iteration-5", NOW)
+    return (workflow or rules()).context.request_turn(given, hat, "iteration-5", NOW)
 
 
 def case(name: str, request: TurnRequest, settings: HatsSettings = CODE_ASSIST) -> Case:
@@ -129,6 +131,7 @@ def cases() -> Iterator[Case]:
     yield case("builder-steered", replace(request, prompt=told))
     continued = after_steer(request, LOGGING, FileStat("cli.py", 14, 2))
     yield case("builder-continued", replace(request, prompt=continued.with_parts(POLL_FOR_MESSAGES)))
+    yield case("builder-without-shell", replace(request, prompt=request.prompt.with_parts(PUBLISH_IN_MESSAGE)))
     alone = HatsSettings()
     yield case(
         "alone", ask(replace(start, queue=(QueuedEvent(1, "task.start", OBJECTIVE),)), "ralph", rules(alone)), alone
@@ -154,9 +157,9 @@ def _waves() -> Iterator[Case]:
         for number, (task, name, _) in enumerate(parts, 2)
     )
     waiting = replace(state("tasks.ready", "", "planner", texts=texts), queue=asked, snapshot="1f" * 20)
-    wave = form_wave(workflow, waiting, NOW)
+    wave = form_wave(workflow.context, waiting, NOW)
     assert wave
-    worker = list_wave_work(workflow, wave, NOW)[0]
+    worker = list_wave_work(workflow.context, wave, NOW)[0]
     assert isinstance(worker, TurnRequest)
     yield case("builder-in-wave", worker, settings)
     queue = tuple(

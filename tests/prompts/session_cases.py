@@ -60,7 +60,7 @@ def _ask_without_git() -> dict[str, TurnRequest]:
     failed = CheckResult("`make test` passes", CheckStatus.FAILED, 0.1, 2, "exit code 2, 3 of 9 tests fail")
     rejected = {"answer": {"status": "completed", "verdict": "Failed", "feedback": "It does not read well."}}
     play = play_standard({"baseline": Verdict((failed,)), "review:task-1-1": rejected}, "make test")
-    play.rules = replace(play.rules, has_worktrees=False)
+    play.rules = replace(play.rules, settings=replace(play.rules.settings, has_worktrees=False))
     found: dict[str, TurnRequest] = {}
     for request in play.run().requests:
         found.setdefault(name_of(request, keys_of(request)), request)
@@ -117,7 +117,7 @@ def play_hostile(layout: str, text: str) -> Play:
     failed = {"answer": {"status": "completed", "verdict": "Failed", "feedback": text[:2000]}}
     says = {key: {"documents": documents}, "execute:task-1-1": report, "review:task-1-1": failed}
     play = play_standard(says) if layout == "standard" else classic(says=says)
-    play.rules = replace(play.rules, request=text)
+    play.rules = replace(play.rules, settings=replace(play.rules.settings, request=text))
     play.load()
     return play.run()
 

@@ -89,7 +89,7 @@ def ask_coordinator(text: str) -> TurnRequest:
 
 def ask_resolver(text: str) -> TurnRequest:
     queue = Queue().add("a", "a/1", "A task", text)
-    waiting = replace(queue.waiting[0], resolving=True, resolves=1)
+    waiting = replace(queue.waiting[0], resolving=True, resolver_turns=1)
     (request,) = replace(queue, waiting=(waiting,)).list_work(lambda task: (), load_prompt("resolver", NOWHERE))
     assert isinstance(request, TurnRequest)
     return request

@@ -3,6 +3,7 @@
 The results of all of them are saved as the proof of each agent (`proof_records`).
 """
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -97,9 +98,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Iterator[AgentProject]:
+def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A directory for the test. The sandbox of Codex hides /dev/shm and opens /tmp, so its tests use neither."""
+    if "codex" not in request.node.name:
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="ralph-agents-", dir="/var/tmp", ignore_cleanup_errors=True) as path:
+        yield Path(path)
+
+
+@pytest.fixture
+def project(directory: Path) -> Iterator[AgentProject]:
     """A project with its own network and scripted model. Checks every prompt that reached the model."""
-    with open_project(tmp_path) as opened:
+    with open_project(directory) as opened:
         yield opened
         # The tests of proofs copy this directory without its neighbours.
         from received_prompts import find_prompt_faults

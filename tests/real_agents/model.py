@@ -10,12 +10,12 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import cast
 
-from script import Fault, Script, Step, build_calls, render_edits, say
+from script import NAME_IN_PROMPT, Fault, Script, Step, build_calls, render_edits, say
 from wire import Answer, Event, Json, Refusal, Tokens, Wire, encode, new_id
 from wire_anthropic import Messages
 from wire_gemini import GenerateContent
@@ -154,6 +154,8 @@ class Handler(BaseHTTPRequestHandler):
             return self._refuse(wire.refusal(step.status, step.text), step.status)
         if step.fault is Fault.LIMIT:
             return self._refuse(wire.limit(time.time() + step.seconds, of_plan=step.of_plan), 429)
+        if NAME_IN_PROMPT in step.shell:
+            step = replace(step, shell=step.shell.replace(NAME_IN_PROMPT, _find_name_of_ralph(wire.user_text(body))))
         calls = [] if self.model.has_no_tools else build_calls(step, offers, self.model.workspace, self.model.ending)
         text = render_edits(step) if self.model.has_no_tools else step.text
         tokens = step.tokens or self.model.tokens
@@ -279,6 +281,11 @@ def serve(model: Model, listener: socket.socket) -> Iterator[Model]:
         server.shutdown()
         server.server_close()
         thread.join(10)
+
+
+def _find_name_of_ralph(prompt: str) -> str:
+    named = re.search(r"`([^`]+) emit TOPIC", prompt)
+    return named[1] if named else "ralph-is-not-in-the-prompt"
 
 
 def _model_of(body: Json, path: str) -> str:

@@ -11,6 +11,8 @@ from pathlib import Path
 from wire import Json, Offer, Tokens, ToolCall
 
 FOREVER = 1_000_000
+NAME_IN_PROMPT = "{ralph}"
+"""In a command: the name that the prompt has for `ralph`, which can be a variable or a path."""
 
 
 class Fault(StrEnum):
@@ -68,6 +70,11 @@ def put(path: str, content: str, tokens: Tokens | None = None) -> Step:
 
 def run(command: str, tokens: Tokens | None = None) -> Step:
     return Step("I run a command.", shell=command, tokens=tokens)
+
+
+def run_as_told(arguments: str) -> Step:
+    """Run `ralph` with arguments, by the name that the prompt has for it."""
+    return run(f"{NAME_IN_PROMPT} {arguments}")
 
 
 def think(thought: str, text: str, tokens: Tokens | None = None) -> Step:

@@ -1,9 +1,11 @@
 """`ralph loop` with the real agent programs and a scripted model."""
 
+import json
 import signal
 import time
 import uuid
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -141,7 +143,9 @@ def test_an_error_of_the_provider_is_retried_with_backoff(project: AgentProject,
 
 
 def test_a_storm_of_retries_ends_with_the_turn(project: AgentProject, agent: str) -> None:
-    prepare(project, agent, refuse(500, FOREVER), CLAUDE_CODE_MAX_RETRIES="10")
+    # What the user's settings say about retries wins over Ralph's limit.
+    tries = 30 if agent == "codex" else None
+    prepare(project, agent, refuse(500, FOREVER), tries=tries, CLAUDE_CODE_MAX_RETRIES="10")
     minutes = str(SUBJECTS[agent].retry_minutes)
     done = loop(project, agent, "--turn-timeout", minutes, "--max-iterations", "1", timeout=100)
     assert done.code == 3, done.output
@@ -150,7 +154,8 @@ def test_a_storm_of_retries_ends_with_the_turn(project: AgentProject, agent: str
 
 
 @pytest.mark.parametrize(
-    "retrying", [pytest.param(name, marks=pytest.mark.needs_agents(name)) for name in ("gemini", "opencode", "qwen")]
+    "retrying",
+    [pytest.param(name, marks=pytest.mark.needs_agents(name)) for name in ("codex", "gemini", "opencode", "qwen")],
 )
 def test_retries_inside_the_agent_are_limited(project: AgentProject, retrying: str) -> None:
     """Without a setting of the user: by default, these agents retry for one to forty minutes."""
@@ -161,6 +166,7 @@ def test_retries_inside_the_agent_are_limited(project: AgentProject, retrying: s
     [ended] = project.journal("turn.ended")[:1]
     asked = [one for one in project.model.requests if one.at < ended["retry_at"]]
     assert len(asked) <= SUBJECTS[retrying].max_tries, "so often, and then the engine decides"
+    assert receipt(project)["total"]["unpriced_turns"] == 0, "a turn without an answer costs nothing"
     assert project.ralph("abort").code == 0
     engine.communicate(timeout=patience(30))
 
@@ -217,6 +223,37 @@ def test_doctor_and_codex_agree_about_its_sign_in(project: AgentProject) -> None
     assert project.finish("codex", "login", "status").code == 0
     done = project.ralph("doctor")
     assert (done.code, "signed in" in done.out, "not signed in" in done.out) == (0, True, False), done.output
+
+
+SIGNED_OUT = {
+    "gemini": (".gemini/settings.json", '{"security": {"auth": {"selectedType": "oauth-personal"}}}'),
+    "qwen": (".qwen/settings.json", '{"security": {"auth": {"selectedType": "qwen-oauth"}}}'),
+    "pi": (".pi/agent/models.json", "{}"),
+}
+"""Settings with which the key in the environment does not help: they choose another way to sign in, or name no key."""
+
+PLAIN_COMMANDS = {
+    "gemini": ("gemini", "-o", "stream-json", "--yolo", "--skip-trust"),
+    "qwen": ("qwen", "-o", "stream-json", "--yolo"),
+    "pi": ("pi", "-p", "--mode", "json"),
+}
+
+
+@pytest.mark.parametrize("refused", [pytest.param(name, marks=pytest.mark.needs_agents(name)) for name in SIGNED_OUT])
+def test_doctor_and_the_agent_agree_that_it_is_not_signed_in(project: AgentProject, refused: str) -> None:
+    project.set_up(refused)
+    command = PLAIN_COMMANDS[refused]
+    assert project.finish(*command, prompt="Say hello").code == 0
+    assert f"{refused}: " in project.ralph("doctor").out and "not signed in" not in project.ralph("doctor").out
+    file, text = SIGNED_OUT[refused]
+    (project.home / file).write_text(text)
+    if refused == "pi":  # it would take any provider for which it finds a key
+        del project.environment["OPENAI_API_KEY"]
+    asked = len(project.model.requests)
+    done = project.finish(*command, prompt="Say hello")
+    assert (done.code != 0 or "error" in done.output.lower(), len(project.model.requests)) == (True, asked), done.output
+    done = project.ralph("doctor")
+    assert (done.code, "not signed in" in done.out) == (2, True), done.output
 
 
 SELF_STOPS = {"gemini": "warning: Loop detected, stopping execution", "qwen": "Loop detection halted the run"}
@@ -383,6 +420,52 @@ def test_a_permission_mode_of_the_user_wins(project: AgentProject, careful: str)
     done = project.ralph("loop", TASK, "--until", UNTIL, *chosen, "--yes", "--max-iterations", "1")
     assert done.code != 0, done.output
     assert not (project.root / "hello.txt").exists()
+
+
+OWN_SETTINGS = {
+    "claude": (".claude/settings.json", {"permissions": {"defaultMode": "acceptEdits"}}),
+    "codex": (".codex/config.toml", 'sandbox_mode = "workspace-write"\n'),
+    "gemini": (".gemini/settings.json", {"general": {"defaultApprovalMode": "auto_edit"}}),
+    "qwen": (".qwen/settings.json", {"tools": {"approvalMode": "auto-edit"}}),
+    "opencode": (".config/opencode/opencode.json", {"permission": {"bash": "ask"}}),
+    "goose": (".config/goose/config.yaml", "GOOSE_MODE: approve\n"),
+}
+"""Settings of the user's own in which an agent may do less than everything."""
+
+
+def add_own_settings(project: AgentProject, agent: str) -> Path:
+    """Add them to what the agent was set up with, and return their file."""
+    file, added = OWN_SETTINGS[agent]
+    path = project.home / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(added, str):
+        path.write_text(added + (path.read_text() if path.exists() else ""))
+        return path
+    settings = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**settings, **{key: {**settings.get(key, {}), **added[key]} for key in added}}))
+    return path
+
+
+@pytest.mark.parametrize("careful", [pytest.param(name, marks=pytest.mark.needs_agents(name)) for name in OWN_SETTINGS])
+def test_a_safer_mode_of_the_users_own_settings_is_kept_or_the_run_does_not_start(
+    project: AgentProject, careful: str
+) -> None:
+    outside = project.home / "forbidden.txt"
+    prepare(project, careful, run(f"sh -c 'echo bad > {outside}'"), *WORK)
+    path = add_own_settings(project, careful)
+    done = loop(project, careful)
+    assert str(path) in done.output and "permissions: full-auto" in done.output
+    if done.code == 2:
+        assert (project.model.requests, "cannot do the work" in done.output) == ([], True)
+    else:
+        assert (done.code, "(edits)" in done.output) == (0, True), done.output
+    assert not outside.exists()
+    project.write("ralph.yml", f"agents: [{{agent: {careful}, permissions: full-auto}}]\n")
+    project.model.play(run(f"sh -c 'echo bad > {outside}'"), *WORK)
+    (project.root / "hello.txt").unlink(missing_ok=True)
+    done = loop(project, careful)
+    assert (done.code, str(path) in done.output) == (0, True), done.output
+    assert outside.exists()
 
 
 @pytest.mark.needs_agents("claude", "codex")

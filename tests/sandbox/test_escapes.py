@@ -114,3 +114,68 @@ def open_directories(path: Path) -> None:
     for parent in path.parents:
         if parent.stat().st_uid == 0 and parent != Path("/") and "pytest" in str(parent):
             parent.chmod(0o755)
+
+
+def test_links_that_an_agent_plants_lead_nowhere(place: Place) -> None:
+    """What the engine reads, copies or mounts for later turns must be inside the project."""
+    secret, victim = place.home / ".ssh" / "id_rsa", place.home / "victim"
+    secret.parent.mkdir(exist_ok=True)
+    secret.write_text("SECRETKEY\n")
+    victim.mkdir()
+    (place.home / ".gradle").mkdir()
+    (place.home / ".gradle" / "gradle.properties").write_text("x=1\n")
+    (place.root / "AGENTS.md").write_text("Use tabs.\n")
+    (place.root / ".gitignore").write_text(".cache\n.env\nseen-*\n")
+    (place.root / "ralph.yml").write_text("instructions: [AGENTS.md]\nworkspace: {share: [.cache]}\n")
+    place.git("add", "-A")
+    place.git("commit", "-qm", "settings")
+    script = (
+        'cat > /dev/null; n=$(ls -d seen-* 2> /dev/null | wc -l); cp "$RALPH_PROMPT_FILE" seen-$n 2> /dev/null || touch seen-$n;'
+        " ln -sf ~/.ssh/id_rsa AGENTS.md; [ -e .cache ] || ln -s ~/victim .cache; echo x > .cache/planted;"
+        ' rm -rf "$XDG_CACHE_HOME/gradle"; ln -s ~/victim "$XDG_CACHE_HOME/gradle"'
+    )
+    place.loop(script, "--max-iterations", "3", code=None)
+    prompts = [path.read_text() for path in place.root.glob(".ralph/runs/*/turns/*/prompt.md")]
+    assert len(prompts) > 1
+    assert not any("SECRETKEY" in prompt for prompt in prompts)
+    assert "AGENTS.md is a link that leads out of the project, so it is left out." in prompts[-1] + prompts[0]
+    assert list(victim.iterdir()) == []
+
+
+def test_a_file_that_leads_out_is_not_copied_into_a_worktree(place: Place) -> None:
+    (place.home / "secret").write_text("SECRETKEY\n")
+    (place.root / "ralph.yml").write_text("workspace: {copy: [.env]}\n")
+    (place.root / ".gitignore").write_text(".env\n")
+    place.git("add", "-A")
+    place.git("commit", "-qm", "settings")
+    (place.root / ".env").symlink_to(place.home / "secret")
+    said = place.loop("touch done.txt", "--worktree", code=None)
+    assert f".env leads out of the project, to {place.home / 'secret'}" in " ".join(said.split())
+    assert not list(place.root.glob(".ralph/worktrees/*/.env"))
+
+
+def test_the_prompt_on_record_cannot_be_changed_through_standard_input(place: Place) -> None:
+    place.loop("(echo forged >> /dev/stdin); (: > /dev/stdin); touch done.txt")
+    [prompt] = place.root.glob(".ralph/runs/*/turns/*/prompt.md")
+    assert "forged" not in prompt.read_text()
+    assert "work" in prompt.read_text()
+
+
+def test_an_agent_cannot_plant_a_session(place: Place) -> None:
+    place.loop("mkdir -p .ralph-sessions/261118-000000-evil; touch done.txt")
+    assert not (place.root / ".ralph-sessions").exists()
+
+
+@pytest.mark.parametrize("name", [".config/vivaldi/x", ".vault-token", ".cargo/credentials.toml", "snap/firefox/x"])
+def test_more_credentials_are_hidden(place: Place, name: str) -> None:
+    path = place.home / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("SECRET\n")
+    place.loop(f"cat ~/{name} > seen.txt; touch done.txt")
+    assert (place.root / "seen.txt").read_text() == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can read it outside")
+def test_root_does_not_hand_out_what_only_root_can_read(place: Place) -> None:
+    place.loop("cat /etc/shadow > seen.txt; touch done.txt")
+    assert (place.root / "seen.txt").read_text() == ""

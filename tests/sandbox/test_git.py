@@ -1,6 +1,7 @@
 """The git directory of a turn: the agent works in it as in the user's, and the user's stays as it is."""
 
 import hashlib
+import time
 from pathlib import Path
 
 import pytest
@@ -182,3 +183,36 @@ def test_next_engine_uses_the_result_of_a_turn_of_a_killed_engine(place: Place) 
     (place.root / "go").touch()
     place.ralph("resume")
     assert place.git("log", "-1", "--format=%s") == "late"
+
+
+def test_a_bad_value_in_gitmodules_does_not_stop_the_engine(place: Place) -> None:
+    """Git refuses to compare trees with it, because it would start a program."""
+    script = (
+        "git init -q sub; git -C sub -c user.name=a -c user.email=a@b commit -q --allow-empty -m s;"
+        r" printf '[submodule \"sub\"]\n path = sub\n url = ./x\n update = !true\n' > .gitmodules;"
+        " git add sub .gitmodules; git commit -qm subs; touch done.txt"
+    )
+    said = place.loop(script.replace('\\"', '"'))
+    assert "Status: SUCCESS" in said
+    assert "the commits of turn 1 could not be imported" in said, "git refuses the commit"
+    assert "disallowed submodule update setting: !true" in " ".join(said.split())
+
+
+def test_what_can_start_programs_later_is_named(place: Place) -> None:
+    said = place.loop(
+        "mkdir .husky; echo 'echo evil' > .husky/pre-commit; git init -q sub;"
+        " git -C sub -c user.name=a -c user.email=a@b commit -q --allow-empty -m s;"
+        " git -C sub config core.fsmonitor evil; git add sub; git commit -qm sub; touch done.txt"
+    )
+    assert ".husky/pre-commit can start programs later: read the change" in said
+    assert "sub is a separate git repository that starts programs (core.fsmonitor)" in said
+
+
+def test_a_repository_that_the_user_made_before_the_run_is_not_named(place: Place) -> None:
+    place.git("init", "-q", "mine")
+    place.git("-C", "mine", "commit", "-q", "--allow-empty", "-m", "m")
+    place.git("-C", "mine", "config", "core.fsmonitor", "my-monitor")
+    place.git("add", "mine")
+    place.git("commit", "-qm", "mine")
+    time.sleep(1.1)  # the time of a snapshot is in whole seconds
+    assert "starts programs" not in place.loop("touch done.txt")

@@ -79,7 +79,7 @@ class TestWhoDecides:
 
     def test_an_unknown_level_is_refused(self, place: Place) -> None:
         said = place.loop(AGENT, code=2, RALPH_SANDBOX="on")
-        assert "'on' is not a level of the sandbox" in said
+        assert "'on' is not a sandbox level" in said
         assert "use auto, off, write, strict, require" in said
 
 
@@ -117,5 +117,5 @@ def test_doctor_tries_every_promise(place: Place) -> None:
 def test_doctor_tries_the_promises_of_strict(place: Place) -> None:
     said = place.ralph("doctor", code=None, RALPH_SANDBOX="strict")
     assert "ok   sandbox    agents cannot reach this machine's own ports" in said
-    assert "ok   sandbox    agents reach what is on the list" in said
+    assert "ok   sandbox    agents can reach the hosts on the list" in said
     assert "DOES NOT HOLD" not in said

@@ -41,7 +41,7 @@ def test_a_proven_agent_is_isolated(place: Place, programs: dict[str, str]) -> N
 
 def test_another_agent_is_not_and_the_run_says_why(place: Place, programs: dict[str, str]) -> None:
     said = loop(place, programs, "--agent", "kiro")
-    reason = "not isolated: Ralph was not yet tested with kiro in the sandbox. To isolate agents: pass --sandbox write"
+    reason = "not isolated: Ralph has not been tested with kiro in the sandbox. To isolate agents: pass --sandbox write"
     assert f"note: {reason}" in said
     assert sandbox_of(place) == reason
     assert (place.home / "escaped").exists()
@@ -69,7 +69,7 @@ def test_an_agent_can_write_its_own_files_of_the_turn_and_nothing_beside_them(
 
 def test_one_such_agent_in_a_run_is_enough(place: Place, programs: dict[str, str]) -> None:
     said = loop(place, programs, "--agent", "claude", "--agent", "kiro")
-    assert "not yet tested with kiro in the sandbox" in said
+    assert "not been tested with kiro in the sandbox" in said
 
 
 def test_consent_does_not_promise_what_does_not_hold(place: Place, programs: dict[str, str]) -> None:

@@ -98,9 +98,27 @@ class TestWork:
         assert (place.root / "home.txt").read_text() == expected
 
     def test_caches_of_package_managers_are_private_to_the_run(self, place: Place) -> None:
-        place.loop('echo x > "$XDG_CACHE_HOME/file"; mkdir -p "$GOMODCACHE" "$CARGO_HOME" && touch done.txt')
-        assert (place.run / "private" / "cache" / "file").exists()
+        agent = 'echo x > "$XDG_CACHE_HOME/file"; echo "$XDG_CACHE_HOME" > place; mkdir -p "$GOMODCACHE" "$CARGO_HOME"'
+        place.loop(f"{agent} && touch done.txt")
+        assert Path((place.root / "place").read_text().strip()).is_relative_to(place.run / "private" / "cache")
         assert not (place.home / ".cache").exists() or not (place.home / ".cache" / "file").exists()
+
+    def test_caches_are_removed_with_the_end_of_a_run_and_filled_again_by_a_resume(self, place: Place) -> None:
+        crates = place.home / ".cargo" / "registry" / "cache"
+        crates.mkdir(parents=True)
+        (crates / "a.crate").write_text("crate\n")
+        agent = place.agent('ls "$CARGO_HOME/registry/cache" >> seen; test -f go && touch done.txt')
+        place.ralph("loop", "t", "--until", DONE, "--agent-command", agent, "--max-iterations", "1", "--yes", code=3)
+        private = place.run / "private"
+        assert {path.name for path in private.iterdir() if "cache" in path.name} <= {"room-cache", "room-cache.filled"}
+        (place.root / "go").touch()
+        place.ralph("resume")
+        assert len((place.root / "seen").read_text().split()) == 2, "the second turn has the user's crates, too"
+        assert not [path for path in private.iterdir() if "cache" in path.name]
+        for name in ("cache", "room-cache"):
+            (private / name / "go-build").mkdir(parents=True)
+        place.ralph("clean")
+        assert not [path for path in private.iterdir() if "cache" in path.name], "what an older version left"
 
     def test_variables_of_the_session_are_not_passed_on(self, place: Place) -> None:
         place.loop(
@@ -180,6 +198,18 @@ class TestAgentState:
         assert not (home / "CLAUDE.md").exists()
         assert (home / "projects" / "talk.jsonl").read_text() == "talk\n"
         assert "secret of another agent" not in said + place.turn_output()
+
+    def test_an_implementer_leaves_nothing_for_its_judge(self, place: Place) -> None:
+        self.write_claude(
+            place,
+            'cat ~/.claude/CLAUDE.md >> "seen-$RALPH_ROLE"; mkdir -p ~/.claude;'
+            ' echo "by the $RALPH_ROLE" > ~/.claude/CLAUDE.md; touch done.txt',
+        )
+        command = ("loop", "t", "--until", DONE, "--agent-command", "claude", "--require", "judged", "--yes")
+        place.ralph(*command, code=None, PATH=self.path(place))
+        roles = [entry["role"] for entry in place.journal("turn.started")]
+        assert roles[:2] == ["implementer", "judge"]
+        assert "implementer" not in (place.root / "seen-judge").read_text()
 
     def test_renewed_credentials_are_kept(self, place: Place) -> None:
         home = place.home / ".claude"

@@ -1,13 +1,15 @@
 """The journal: what was appended is read back, what was changed is found out, what was torn is put aside."""
 
+import contextlib
 import errno
 import json
 import os
+import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -321,6 +323,15 @@ SENSIBLE = {
 }
 ANSWERS = st.dictionaries(st.text(max_size=8), SENSIBLE[object], max_size=3)
 TEXTS = SENSIBLE[str]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def signatures_that_hypothesis_can_read() -> None:
+    """A value has the `__init__` that `builds` reads only once its class was called."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("ralph.core.")]
+    for one in [one for module in modules for one in vars(module).values() if is_dataclass(one)]:
+        with contextlib.suppress(TypeError):
+            cast(Any, one)()
 
 
 def entries(kind: type[Any]) -> st.SearchStrategy[Any]:

@@ -17,6 +17,7 @@ from ralph.core.errors import StateError
 from ralph.core.events import SignalAccepted
 from ralph.core.signals import Question, Signal, SignalType
 from ralph.documents.signals import SIZE_LIMIT, parse_signal, render_signal
+from ralph.store import mailbox
 from ralph.store.journal import Journal, read_records
 from ralph.store.mailbox import Mailbox, watch_directories
 from ralph.store.questions import QuestionFiles
@@ -429,6 +430,29 @@ def test_what_is_posted_is_what_is_read(signal: Signal) -> None:
     assert parse_signal("a.yaml", render_signal(signal)) == signal
 
 
+def test_a_signal_that_is_written_while_it_is_read_has_the_stamp_of_its_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the next engine would take it for another signal."""
+    place = tmp_path / "inputs" / "mine.yaml"
+    place.parent.mkdir()
+    place.touch()
+    os.utime(place, (1, 1))
+    read = mailbox.read_limited
+
+    def write_and_read(path: Path, *limits: int) -> bytes:
+        if path == place and not place.stat().st_size:
+            place.write_text("type: PAUSE\n")
+        return read(path, *limits)
+
+    monkeypatch.setattr(mailbox, "read_limited", write_and_read)
+    first, second = Mailbox(tmp_path), Mailbox(tmp_path)
+    assert list(first.read_pending()) == []
+    [found], [later] = first.read_pending(), second.read_pending()
+    assert isinstance(found, Signal) and isinstance(later, Signal)
+    assert found.stamp == later.stamp
+
+
 def _by_hand(place: Path) -> None:
     (place / "signals" / "inputs" / "mine.yaml").write_text("type: PAUSE\n")
 
@@ -439,7 +463,7 @@ def _moved_in(place: Path) -> None:
 
 
 def _asked(place: Path) -> None:
-    QuestionFiles(place / "questions").ask(Question("", "Which way?"))
+    QuestionFiles(place).ask(Question("", "Which way?"))
 
 
 def _by_command(place: Path) -> None:

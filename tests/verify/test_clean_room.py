@@ -98,7 +98,7 @@ def test_work_that_needs_a_new_ignored_file_is_disproven(root: Path, level: str)
     verdict = verify(root, fix_with_local_file, level=level)
     assert not verdict.passed
     assert evidence_of(verdict).grade is Grade.DISPROVEN
-    [finding] = verdict.gamed
+    [finding] = verdict.blocking_findings
     assert finding.rule is Rule.CLEAN_ROOM
     assert "The run made local.py, which git ignores" in finding.sentence
     assert "No module named 'local'" in finding.sentence
@@ -250,3 +250,29 @@ def test_scripts_that_a_check_executes_are_judge_files(command: str, scripts: li
 def test_success_without_a_clean_room_is_accepted_by_the_user(root: Path) -> None:
     verdict = verify(root, fix_with_local_file, settings=replace(CleanRoomSettings(), is_on=False))
     assert (verdict.passed, evidence_of(verdict).grade) == (True, Grade.ACCEPTED)
+
+
+def test_directory_that_became_a_link_can_be_put_back(root: Path) -> None:
+    (root / "tests").mkdir()
+    (root / "tests" / "test_app.py").write_text(TESTS)
+    (root / "app.py").write_text(WRONG)
+
+    def move_and_weaken(root: Path) -> None:
+        (root / "tests").rename(root / "other")
+        (root / "tests").symlink_to("other")
+        (root / "other" / "test_app.py").write_text("print('1 passed')\n")
+
+    verdict = verify(root, move_and_weaken, check=Check("PYTHONPATH=. python3 tests/test_app.py"))
+    assert not verdict.passed
+
+
+def test_file_that_became_a_directory_can_be_put_back(root: Path) -> None:
+    (root / "tests").write_text(TESTS)
+
+    def split(root: Path) -> None:
+        fix(root)
+        (root / "tests").unlink()
+        (root / "tests").mkdir()
+        (root / "tests" / "test_app.py").write_text("print('1 passed')\n")
+
+    assert not verify(root, split).failed

@@ -233,7 +233,7 @@ class TestReview:
     def test_a_large_tree_is_not_copied(self, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("ralph.verify.clean_room.MAX_FILES", 3)
         (_, warning) = review(tree.counterproof({}), tree, [WEAKENED])
-        assert "no clean checkout could be made: the tree has more than 3 files" in warning.sentence
+        assert "no clean checkout could be created: the tree has more than 3 files" in warning.sentence
         monkeypatch.setattr("ralph.verify.clean_room.MAX_FILES", 4)
         assert len(review(tree.counterproof({"as-before": result()}), tree, [WEAKENED])) == 1
 
@@ -382,7 +382,7 @@ class TestGoTests:
     def test_a_package_that_ran_tests_before_must_run_some_now(self, tree: Tree) -> None:
         found, proof = self.require(tree, self.B_SILENT, base=self.ALL_RAN)
         assert found.status is CheckStatus.COULD_NOT_RUN
-        assert found.reason.startswith("no test of shop/b ran, and `go test` says ok all the same")
+        assert found.reason.startswith("no test of shop/b ran, and `go test` says ok anyway")
         assert seen(proof)["go-base"]["app.py"] == BEFORE["app.py"]
         assert "new.py" not in seen(proof)["go-base"]
 

@@ -56,6 +56,9 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "repo"
     (root / "tests").mkdir(parents=True)
     (root / "check.sh").write_text("#!/bin/sh\n")
+    (root / "check.sh").chmod(0o755)
+    (root / "plain.sh").write_text("exit 0\n")
+    (root / "tests" / "test_a.py").write_text("def test_a(): pass\n")
     (root / "Makefile").write_text(".PHONY: test\ntest: build\n\tpytest\nbuild deploy:\n\ttrue\nX := 1\n")
     return root
 
@@ -350,7 +353,8 @@ class TestPhrases:
         assert "`make test` passes AND `ruff check` passes" in refusal("the code is clean", repo).todo
         assert "`make test` passes" in refusal("feature is done", repo).todo
         assert "`make test` passes" in refusal("app works", repo).todo
-        assert "`make test` passes AND `ruff check` passes" in refusal("no errors", repo).todo
+        todo = refusal("no errors", repo).todo
+        assert "'tests pass' (runs `make test`), 'no lint errors' (runs `ruff check`)" in todo
 
 
 class TestRefusals:
@@ -592,7 +596,7 @@ class TestWithoutBackticks:
             ("coverage from pytest --cov is 80 percent", "'coverage from `pytest --cov` == 80%'"),
             ("80% coverage", ">= 80%'"),
             ("coverage of about 65.5 percent", "'coverage from `pytest --cov` >= 65.5%'"),
-            ("no errors", "--until '`"),
+            ("./plain.sh passes", "'`sh ./plain.sh` passes'"),
             ("pytest -q passes in under 10 seconds", "'`timeout 10 pytest -q` passes'"),
             ("`pytest -q` takes less than 5 seconds", "'`timeout 5 pytest -q` passes'"),
             ("pytest finishes within 2 minutes", "'`timeout 120 pytest` passes'"),
@@ -612,6 +616,56 @@ class TestWithoutBackticks:
             ("pytest -q --cov=app has at least 80% coverage", "'coverage from `pytest -q --cov=app` >= 80%'"),
             ("the file out.txt contains two words", """'out.txt contains "two words"'"""),
             ("there is a file out.txt", "'file out.txt exists'"),
+            ("pytest fails", "'`! pytest` passes'"),
+            ("tests fail", "'`! make test` passes'"),
+            ("`false` does not pass", "'`! false` passes'"),
+            ("not `pytest -q`", "'`! pytest -q` passes'"),
+            ("bash -c 'exit 1' fails", """! bash -c '"'"'exit 1'"'"'` passes'"""),
+            ("`pytest -q` does not fail", "write --until '`pytest -q` passes'"),
+            ("pytest doesn't fail", "write --until '`pytest` passes'"),
+            ("the tests never fail", "write --until '`make test` passes'"),
+            ("pytest exit code is 0", "write --until '`pytest` passes'"),
+            ("`pytest` exits with 2", "'`! pytest` passes'"),
+            ("exit code 0", "say of which command: --until '`COMMAND` passes'"),
+            ("mypy . <= 3 errors", "'errors from `mypy .` <= 3'"),
+            ("`mypy .` has fewer than 3 errors", "'errors from `mypy .` < 3'"),
+            ("npm run build succeeds without warnings", "'warnings from `npm run build` == 0'"),
+            ("zero failures", "write --until 'tests pass' (runs `make test`)"),
+            ("no warnings", "'warnings from `COMMAND` == 0'"),
+            ("tests pass AND", "write --until 'tests pass'"),
+            ("tests pass and", "write --until 'tests pass'"),
+            ("tests pass,", "write --until 'tests pass'"),
+            ("tests pass. it builds.", "write --until 'tests pass AND it builds'"),
+            ("tests pass; `ruff check` passes", "write --until 'tests pass AND `ruff check` passes'"),
+            ("make sure all tests pass", "write --until 'all tests pass'"),
+            ("run pytest -q and check that it passes", "write --until 'pytest -q'"),
+            ("`pytest -q` passes or `make test` passes", "'`pytest -q || make test` passes'"),
+            ("`pytest -q passes`", "write --until '`pytest -q` passes'"),
+            ("`pytest -q passes", "a backtick is missing: write --until '`pytest -q` passes'"),
+            ("at least 12 tests pass", "'tests from `make test` >= 12'"),
+            ("the README mentions how to install it", """'README.md contains "how to install it"'"""),
+            ("no TODOs in src", "'`! git grep -n TODO -- src` passes'"),
+            ("check.sh passes", "'`./check.sh` passes'"),
+            ("tests/test_a.py passes", "'`pytest tests/test_a.py` passes'"),
+            ("make nosuch passes", "no target 'nosuch'; it has: build, deploy, test"),
+            ("los tests pasan", "for example --until '`make test` passes'"),
+            ("les tests passent", "for example --until '`make test` passes'"),
+            ("no more than 3 warnings from ruff check .", "'warnings from `ruff check .` <= 3'"),
+            ("`npm test` is failing", "'`! npm test` passes'"),
+            ("`python3 app.py` == hello", """'`test "$(python3 app.py)" = hello` passes'"""),
+            ("output of `python3 app.py` is hello", """'`test "$(python3 app.py)" = hello` passes'"""),
+            ("`echo hi` contains hi", "'`echo hi | grep -q hi` passes'"),
+            ("`./bench.sh` >= 8", r"'/(\d+)/ from `./bench.sh` >= 8'"),
+            ("./bench.sh prints at least 8", r"'/(\d+)/ from `./bench.sh` >= 8'"),
+            ("score from ./bench.sh >= 8", r"'/score\D*(\d+)/ from `./bench.sh` >= 8'"),
+            ("latency < 100ms", r"'/(\d+)/ from `COMMAND` < 100'"),
+            ("done.txt is created", "'file done.txt exists'"),
+            ("there is a done.txt", "'file done.txt exists'"),
+            ("localhost:3000 returns 200", "'`curl -fsS -o /dev/null localhost:3000` passes'"),
+            ("rspec is green", "'`rspec` passes'"),
+            ("bundle exec rspec passes", "'`bundle exec rspec` passes'"),
+            ("eslint has less than 5 warnings", "'warnings from `eslint` < 5'"),
+            ("add(2, 3) == 5", "from MODULE import add; assert add(2, 3) == 5"),
             ("curl localhost:80 returns 200", "'`curl -fsS -o /dev/null localhost:80` passes'"),
         ],
     )

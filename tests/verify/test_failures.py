@@ -101,7 +101,7 @@ def failures(output: str, command: str = "make") -> FailureSet:
         ("no tests ran in 0.01s\n", "pytest -q", None),
         (CARGO, "cargo test", None),
         (CARGO, "cargo check", 1),
-        ("the lamp is missing\nthe door is missing\nthe door is missing\n", "./look.sh", 2),
+        ("the lamp is missing\nthe door is missing\nthe door is missing\n", "./look.sh", 3),
         ("hello\nworld\n", "./look.sh", None),
         ("", "./look.sh", None),
     ],

@@ -131,7 +131,7 @@ def test_a_test_that_was_written_to_fail_must_pass_unchanged(root: Path) -> None
     assert baseline.passed
     assert red.results[0].status is CheckStatus.FAILED
     name = "test_new (test_new.New.test_new)"
-    assert [finding.sentence for finding in last.gamed] == [
+    assert [finding.sentence for finding in last.blocking_findings] == [
         f"{name} was seen to fail, and its original version still fails: the work must pass it unchanged. "
         "Or was the test wrong?"
     ]

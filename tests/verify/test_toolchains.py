@@ -11,6 +11,16 @@ from ralph.verify.toolchains import CheckKind, describe_search, find_commands, r
 
 Files = dict[str, str]
 
+PYTHON_CI = """\
+steps:
+  - run: pip install ruff mypy
+  - run: uvx ruff check src
+  - name: mypy
+    run: |
+      mypy --strict src
+      python -m unittest discover -s tests -v
+"""
+
 
 def repository(root: Path, files: Files) -> Path:
     for name, text in files.items():
@@ -277,6 +287,14 @@ class TestWhatTheProjectRuns:
             ),
             ({"package.json": '{"devDependencies": {"xo": "1"}}'}, "no lint errors", "npx --no-install xo"),
             ({"pom.xml": ""}, "tests pass", "mvn -B test"),
+            *(
+                ({"tests/test_a.py": "import unittest\n", ".github/workflows/ci.yml": PYTHON_CI}, phrase, command)
+                for phrase, command in (
+                    ("tests pass", "python3 -m unittest discover -s tests -v"),
+                    ("no lint errors", "uvx ruff check src"),
+                    ("no type errors", "mypy --strict src"),
+                )
+            ),
             (
                 {"pom.xml": "", ".github/workflows/ci.yml": "run: mvn -B verify --file pom.xml"},
                 "tests pass",

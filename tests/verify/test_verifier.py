@@ -370,7 +370,7 @@ class TestInputs:
     def test_a_tool_that_is_very_large_is_known_by_its_size(
         self, workspace: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("ralph.verify.verifier.LARGEST", 17)
+        monkeypatch.setattr("ralph.verify.verifier.MAX_INPUT_BYTES", 17)
         tool = workspace / ".venv" / "bin" / "pytest"
         for text, is_changed in (("#!/bin/sh\nexit 0\n", True), ("#!/bin/sh\nexit 10\n", False)):
             tool.write_text(text)
@@ -406,7 +406,7 @@ class TestSummaries:
 
     def test_no_tests_are_too_few(self) -> None:
         found = self.judge(self.result(Counts(3)), self.result(Counts(0)))
-        assert (found.status, found.reason) == (U, "no tests ran, and 3 ran before the run")
+        assert (found.status, found.reason) == (U, "no tests ran, but 3 tests ran before the run")
 
     @pytest.mark.parametrize(
         ("before", "now"), [(Counts(0), Counts(0)), (None, None), (None, Counts(1)), (Counts(3), Counts(1))]

@@ -167,6 +167,15 @@ def test_a_silent_agent_deserves_a_look_until_it_reports_something() -> None:
     assert assess(spoke, Present(now=1200.0, alive=True)).attention is Tier.WORKING
 
 
+def test_the_time_of_a_turn_in_progress_counts() -> None:
+    facts = fold_all(empty_view(), [Record(1, 1000.0, START), Record(2, 1000.0, TURN)])
+    used = {alive: assess(facts, Present(now=1600.0, alive=alive)).limits for alive in (True, False)}
+    assert [one.used for one in used[True] if one.name == "time"] == [600.0]
+    assert [one.used for one in used[False] if one.name == "time"] == [0.0], (
+        "its engine is gone, since when is not known"
+    )
+
+
 def test_message_that_no_turn_received_is_named_after_a_minute() -> None:
     assert view_of(START, TURN, STEER, now=1059.0).attention is Tier.WORKING
     late = view_of(START, TURN, STEER, now=1061.0)
@@ -248,7 +257,7 @@ GAMED = ChecksEnded("iteration-1", replace(verdict(PASS, PASS), findings=(FINDIN
             True,
             "wave 2 of 2, 1 of 2 tasks done",
         ),
-        ((START, MergeStarted("merge-task-1-1-1", "task-1/1")), True, "merging task-1/1"),
+        ((START, MergeStarted("merge-task-1-1-1", "task-1/1")), True, "merging task-1"),
     ],
 )  # fmt: skip
 def test_the_headline_is_one_sentence_by_rule(entries: tuple[Entry, ...], alive: bool, headline: str) -> None:

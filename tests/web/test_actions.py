@@ -57,22 +57,72 @@ def test_page_shows_who_received_a_steer(server: Server) -> None:
     server.wait_for(key, lambda view: not view["alive"])
 
 
+CHANGES_TWICE = """
+turns:
+  - when: {turn: 1}
+    steps:
+      - write: {path: value.txt, content: "one\\nTWO\\nthree\\n"}
+      - answer: {status: partial, summary: Changed a line.}
+  - when: {turn: 2}
+    steps:
+      - write: {path: value.txt, content: "one\\nTwo\\nthree\\n"}
+      - answer: {status: partial, summary: Changed it again.}
+  - when: {turn: 3}
+    steps:
+      - say: I am looking.
+      - listen: {seconds: 60}
+      - answer: {status: partial, summary: Nothing.}
+  - steps:
+      - write: {path: value.txt, content: "right\\n"}
+      - answer: {status: done, summary: Done.}
+"""
+
+
 def test_comments_on_a_line_reach_the_next_prompt_with_path_line_and_hunk(server: Server) -> None:
-    key = server.start_loop(LISTENS)
-    server.wait_for(key, is_writing)
-    item = {"path": "value.txt", "line": 2, "side": "new", "hunk": "-two\n+TWO", "text": "Why upper case?\nSay it."}
-    second = {"path": "check.py", "line": 1, "side": "old", "hunk": "-import sys", "text": "Keep this."}
-    sent = server.post(f"/api/runs/{key}/comments", {"items": [item, second]})
-    assert (sent.status, sent.data["comments"]) == (200, 2)
+    key = server.start_loop(CHANGES_TWICE)
+    server.wait_for(key, lambda view: len(view["turns"]) == 3 and (view["turns"][2]["activity"] or {}).get("events"))
+    quoted = {"path": "value.txt", "line": 2, "side": "new", "hunk": " one\n-two\n+Two\n three", "marks": [2]}
+    removed = {"path": "value.txt", "line": 2, "side": "old", "hunk": "-two", "text": "Keep this."}
+    # The user read the changes of the first turn, and the second one changed the line again.
+    earlier = {"path": "value.txt", "line": 2, "hunk": " one\n-two\n+TWO", "marks": [2], "text": "Not in capitals."}
+    bare = {"path": "check.py", "line": 1, "text": "No quote."}
+    items = [quoted | {"text": "Why upper case?\nSay it."}, removed, earlier, bare]
+    sent = server.post(f"/api/runs/{key}/comments", {"items": items})
+    assert (sent.status, sent.data.get("comments")) == (200, 4), sent.text
     view = server.wait_for(key, lambda view: view["signals"] and view["signals"][0]["receipts"])
     assert [(one["path"], one["line"], one["side"], one["text"]) for one in view["comments"]] == [
         ("value.txt", 2, "new", "Why upper case?\nSay it."),
-        ("check.py", 1, "old", "Keep this."),
+        ("value.txt", 2, "old", "Keep this."),
+        ("value.txt", 2, "new", "Not in capitals."),
+        ("check.py", 1, "new", "No quote."),
     ]
-    server.wait_for(key, lambda view: len(view["turns"]) > 1 and not view["alive"])
-    prompt = server.get(f"/api/runs/{key}/turns/2/prompt").data["text"]
-    for words in ("`value.txt`, line 2", "> +TWO", "Why upper case?", "`check.py`, removed line 1", "Keep this."):
+    server.wait_for(key, lambda view: len(view["turns"]) > 3 and not view["alive"])
+    prompt = server.get(f"/api/runs/{key}/turns/4/prompt").data["text"]
+    for words in ("`value.txt`, line 2", ">>+Two", "Why upper case?", "removed line 2", "Keep this.", ">>+TWO"):
         assert words in prompt
+    assert ">> import sys" in prompt, "the engine quotes the lines of a comment without a quote"
+
+
+@pytest.mark.parametrize(
+    ("place", "what"),
+    [
+        ({"path": "value.txt", "line": 99}, "value.txt has 1 line, so there is no line 99"),
+        ({"path": "value.txt", "line": 1, "last_line": 4}, "there is no line 4"),
+        ({"path": "value.txt", "line": 4, "side": "old"}, "value.txt has 3 lines"),
+        ({"path": "nothing.txt", "line": 1}, "there is no file 'nothing.txt'"),
+        ({"path": "value.txt", "line": 1, "hunk": "+never there", "marks": [0]}, "is not what was quoted"),
+        ({"path": "value.txt", "line": 99, "hunk": "+wrong", "marks": [0]}, "there is no line 99"),
+        ({"path": "value.txt", "line": 2, "side": "old", "hunk": "-one"}, "is not what was quoted"),
+        ({"path": "value.txt", "line": 1, "hunk": "-one"}, "is not what was quoted"),
+    ],
+)
+def test_a_comment_on_lines_that_do_not_exist_is_refused(server: Server, place: dict, what: str) -> None:
+    server.stopped = server.stopped or server.start_loop(WAITS, "--max-iterations", "1")
+    server.wait_for(server.stopped, lambda view: not view["alive"])
+    good = {"path": "value.txt", "line": 1, "text": "This one is right."}
+    refused = server.post(f"/api/runs/{server.stopped}/comments", {"items": [good, place | {"text": "x"}]})
+    assert (refused.status, what in refused.error["what"]) == (400, True), refused.text
+    assert server.view(server.stopped)["signals"] == [], "none of them is sent"
 
 
 def test_an_answer_is_given_in_place(server: Server) -> None:
@@ -160,6 +210,94 @@ def test_journal_page_and_schema_of_a_run_can_be_fetched(server: Server) -> None
     assert "headline" in server.get("/api/schema").data["properties"]
 
 
+def test_escapes_and_changes_of_direction_do_nothing_in_any_text(server: Server) -> None:
+    key = server.start_loop(WAITS, "--max-iterations", "1", task="Make \u202eit \x1b[2J\x1b[31mpass\x1b[0m")
+    view = server.wait_for(key, lambda view: not view["alive"])
+    row = next(row for row in server.get("/api/runs").data["rows"] if row["key"] == key)
+    assert (view["run"]["task"], row["task"]) == ("Make ⟨U+202E⟩it pass",) * 2
+
+
+def test_documents_of_a_run_can_be_read_and_nothing_else(server: Server) -> None:
+    key = server.start_loop(WAITS, "--max-iterations", "1")
+    server.wait_for(key, lambda view: not view["alive"])
+    run = key.partition("@")[0]
+    listed = {one["path"]: one["size"] for one in server.get(f"/api/runs/{key}/documents").data["documents"]}
+    state = f".aiwg/ralph/loops/{run}/state.json"
+    report = next(path for path in listed if "completion-" in path)
+    assert state in listed and all(run in path or path == report for path in listed)
+    found = server.get(f"/api/runs/{key}/documents/{report}").data
+    assert (found["size"], found["next"], "Make it pass" in found["text"]) == (listed[report], None, True)
+    (server.root / ".aiwg" / "ralph" / "loops" / run / "link.md").symlink_to(server.root / "check.py")
+    for path in (
+        "check.py",
+        ".ralph/runs",
+        f".ralph/runs/{run}/run.json",
+        f".aiwg/ralph/loops/{run}/../../../../check.py",
+        f".aiwg/ralph/loops/{run}/%2e%2e/%2e%2e/%2e%2e/%2e%2e/check.py",
+        f".aiwg/ralph/loops/{run}/link.md",
+        "/etc/passwd",
+    ):
+        assert server.get(f"/api/runs/{key}/documents/{path}").status == 404, path
+
+
+WRITES = "sh -c 'cat > /dev/null; echo right >> value.txt'"
+
+
+def test_a_run_is_planned_agreed_to_and_started(tmp_path: Path) -> None:
+    with serving(make_project(tmp_path), tmp_path / "state") as server:
+        assert server.get("/api/me").data["can_start"]
+        project = server.get("/api/me").data["projects"][0]["key"]
+        options = {"until": "`python3 -B check.py` passes", "agent_command": WRITES, "max_iterations": 2}
+        body = {"project": project, "task": "Make it <b>right</b>", "options": options}
+        plan = server.post("/api/runs", body).data
+        assert [one["command"] for one in plan["checks"]] == ["python3 -B check.py"]
+        assert plan["worst_case"].startswith("2 iterations") and "Make it <b>right</b>" in plan["prompt"]
+        consent = plan["consent"]
+        assert consent["is_required"] and "echo right" in consent["items"][0]["text"]
+        assert server.get("/api/runs").data["rows"] == [], "a plan starts nothing"
+
+        start = {**body, "dry_run": False, "consent": consent["digest"]}
+        refused = server.post("/api/runs", start)
+        assert (refused.status, refused.error["code"]) == (403, "passphrase")
+        server.unlock()
+        refused = server.post("/api/runs", {**start, "consent": ""})
+        assert (refused.status, refused.error["where"]) == (400, "consent")
+        other = {**options, "agent_command": "sh -c 'touch other'"}
+        refused = server.post("/api/runs", {**start, "options": other})
+        assert (refused.status, refused.error["where"]) == (400, "consent"), "the user agreed to another agent"
+        assert server.get("/api/runs").data["rows"] == []
+
+        started = server.post("/api/runs", start, headers={"Idempotency-Key": "one"})
+        assert started.status == 200, started.text
+        assert server.post("/api/runs", start, headers={"Idempotency-Key": "one"}).data == started.data
+        view = server.wait_for(started.data["key"], lambda view: not view["alive"])
+        assert (view["state"], view["run"]["by"]) == ("success", "web:owner")
+        assert not server.post("/api/runs", body).data["consent"]["is_required"]
+        assert len(server.get("/api/runs").data["rows"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "word"),
+    [
+        ({"project": "nowhere"}, 404, "project"),
+        ({"project": ""}, 400, "project"),
+        ({"task": " "}, 400, "empty"),
+        ({"workflow": "dance"}, 400, "workflow"),
+        ({"dry_run": "no"}, 400, "dry_run"),
+        ({"options": ["x"]}, 400, "options"),
+        ({"options": {"until": "it is nice"}}, 400, "cannot verify"),
+        ({"options": {"until": "@/etc/passwd"}}, 400, "reads a file"),
+        ({"options": {"scenario": "x.yaml"}}, 400, "reads a file"),
+        ({"options": {"max_iterations": "many"}}, 400, "max_iterations"),
+        ({"options": {"explode": True}}, 400, "no option explode"),
+    ],
+)
+def test_a_wrong_request_for_a_run_is_refused(server: Server, change: dict, status: int, word: str) -> None:
+    body = {"project": project_name(server.root), "task": "Make it", "options": {"until": "`true`"}}
+    refused = server.post("/api/runs", {**body, **change})
+    assert (refused.status, word in refused.error["what"] + refused.error["where"]) == (status, True), refused.text
+
+
 def test_a_server_for_one_run_shows_only_that_run_and_ends_with_it(tmp_path: Path) -> None:
     with serving(make_project(tmp_path), tmp_path / "state") as first:
         over = first.start_loop(WAITS, "--max-iterations", "1")
@@ -169,6 +307,7 @@ def test_a_server_for_one_run_shows_only_that_run_and_ends_with_it(tmp_path: Pat
         with serving(first.root, tmp_path / "state", "--once", key.partition("@")[0]) as server:
             assert [row["key"] for row in server.get("/api/runs").data["rows"]] == [key]
             assert server.get(f"/api/runs/{over}").status == 404
+            assert server.post("/api/runs", {"project": "x", "task": "x"}).status == 403
             server.post(f"/api/runs/{key}/signals", {"type": "ABORT"})
             assert server.process.wait(60) == 0
         refused = first.ralph("web", "--once", over.partition("@")[0], "--json", ok=False)

@@ -97,19 +97,76 @@ def test_a_comment_on_a_line_goes_to_the_agent(page: Any, server: Server) -> Non
     key = server.start_loop(WAITS, "--max-iterations", "1")
     server.wait_for(key, lambda view: not view["alive"])
     go(page, server, f"/r/{key}/diff")
-    page.locator("tr.add", has_text="wrong").hover()
-    page.locator("tr.add", has_text="wrong").get_by_role("button").click()
-    page.get_by_label("Comment", exact=True).fill("This must say right.")
-    page.get_by_role("button", name="Keep").click()
-    page.get_by_role("button", name="Send 1 comment").click()
-    page.locator("[data-comment=sent]", has_text="Not received yet").wait_for()
+    page.get_by_role("button", name="Comment on line 1").focus()
+    page.keyboard.press("2")
+    assert page.url.endswith("/diff"), "a digit on a focused line is not a shortcut"
+    page.keyboard.press("c")
+    page.get_by_label("Comment", exact=True).wait_for()
+    page.keyboard.press("Escape")
+    page.locator("tr.add td", has_text="wrong").click()
+    playwright.expect(page.locator("textarea:focus")).to_have_value("", timeout=WAIT)
+    page.keyboard.type("2 words: this must say right.")
+    assert page.get_by_label("Comment", exact=True).input_value() == "2 words: this must say right."
+    page.locator("tr.del td", has_text="two").click()
+    playwright.expect(page.locator("textarea:focus")).to_have_value("", timeout=WAIT)
+    page.keyboard.type("Why is this gone?")
+    page.get_by_role("button", name="Keep").last.click()
+    assert page.locator("[data-comment=draft] textarea").count() == 1, "one is kept, the other is still open"
+    page.get_by_role("button", name="Send 2 comments").wait_for()
+    page.get_by_label("Comment", exact=True).press("Control+Enter")
+    playwright.expect(page.locator("[data-comment=sent]")).to_have_count(2, timeout=WAIT)
+    assert page.locator("[data-comment=draft]").count() == 0
+    assert page.evaluate("document.activeElement.className") == "add-comment", "the keyboard goes on at the line"
+    page.locator("[data-comment=sent]", has_text="Not received yet").first.wait_for()
     page.get_by_role("button", name="Resume…").first.click()
     page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
     page.get_by_role("button", name="Continue").click()
     server.wait_for(key, lambda view: view["resumes"] == 1 and not view["alive"])
-    page.locator("[data-comment=sent]", has_text="Received by turn 2").wait_for()
+    page.locator("[data-comment=sent]", has_text="Received by turn 2").first.wait_for()
     prompt = server.get(f"/api/runs/{key}/turns/2/prompt").data["text"]
-    assert "`value.txt`, line 1" in prompt and ">>+wrong" in prompt and "This must say right." in prompt
+    for words in ("`value.txt`, line 1", ">>+wrong", "this must say right.", "removed line 2", "Why is this gone?"):
+        assert words in prompt
+
+
+def test_every_iteration_is_reached_in_the_matrix_with_its_output(page: Any, server: Server) -> None:
+    key = server.start_loop(WAITS, "--max-iterations", "8", "--on-stuck", "continue")
+    server.wait_for(key, lambda view: not view["alive"])
+    go(page, server, f"/r/{key}/checks")
+    heads = page.locator(".mx thead th")
+    playwright.expect(heads.filter(has_text="8")).to_have_count(1, timeout=WAIT)
+    assert page.locator(".mx abbr").count() == 0
+    page.get_by_role("button", name="Earlier").click()
+    assert page.locator(".mx abbr").count() == 1
+    page.locator(".mx tbody button.cell").first.click()
+    page.get_by_text("failed before the run").first.wait_for()
+    page.locator("pre.out", has_text="three").wait_for()
+    page.get_by_role("button", name="Iteration 8").click()
+    playwright.expect(heads.filter(has_text="8")).to_have_count(1, timeout=WAIT)
+
+
+CUT = """[...document.querySelectorAll('.runs *, .mx *, .box > header *, .badge, .state')].filter((one) => {
+  const style = getComputedStyle(one);
+  return style.overflowX === 'hidden' && one.scrollWidth > one.clientWidth + 1 && !one.closest('.sr');
+}).map((one) => one.textContent)"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_state_headline_or_check_is_cut(browser: Any, server: Server, width: int) -> None:
+    task = "Make the value right in all of the places in which somebody may ever have written it down, on every page"
+    key = server.start_loop(WAITS, "--max-iterations", "1", task=task)
+    server.wait_for(key, lambda view: not view["alive"])
+    page = open_page(browser, server, "/runs", viewport={"width": width, "height": 844})
+    page.locator(f"tr[data-key='{key}']").wait_for()
+    words = ("Nothing to do", "Cost unknown", "Could not verify")
+    for word in words:
+        # The longest states have to fit, though none of these runs has them.
+        page.evaluate("(word) => { document.querySelector('.runs .state').lastChild.textContent = word; }", word)
+        assert page.evaluate(CUT) == []
+    go(page, server, f"/r/{key}/checks")
+    page.locator(".mx").wait_for()
+    assert page.evaluate(CUT) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    page.context.close()
 
 
 def test_a_question_is_answered_by_keys_on_the_focused_card_only(page: Any, server: Server) -> None:
@@ -143,7 +200,7 @@ def test_undo_asks_for_the_passphrase(page: Any, server: Server) -> None:
     assert (server.root / "value.txt").read_text() == "wrong\n"
     page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
     page.get_by_role("button", name="Continue").click()
-    page.get_by_text("undid turn 1").wait_for()
+    page.get_by_text("undid turn 1").first.wait_for()
     assert (server.root / "value.txt").read_text() == "one\ntwo\nthree\n"
 
 
@@ -165,6 +222,36 @@ def test_unproven_work_is_accepted_on_its_card(browser: Any, tmp_path: Path) -> 
         evidence = page.locator("[data-grade=accepted]")
         evidence.get_by_text("I read the change of the check").wait_for()
         evidence.get_by_text("Accepted", exact=True).wait_for()
+        assert page.problems == []
+        page.context.close()
+
+
+def test_a_run_is_started_after_its_plan_was_shown(browser: Any, tmp_path: Path) -> None:
+    agent = tmp_path / "bin" / "claude"
+    agent.parent.mkdir()
+    agent.write_text("#!/bin/sh\ncat > /dev/null\necho right >> value.txt\n")
+    agent.chmod(0o755)
+    root = make_project(tmp_path)
+    (root / "ralph.yml").write_text(f"agent_command: {agent}\n")
+    with serving(root, tmp_path / "state") as server:
+        page = open_page(browser, server, "/")
+        page.get_by_role("link", name="New run").click()
+        page.get_by_label("Task").fill(f"Make it right {HOSTILE}")
+        page.get_by_label("Until").fill("it is nice")
+        page.locator(".note.fail", has_text="Until: Ralph cannot verify").wait_for()
+        assert page.get_by_label("Until").get_attribute("aria-invalid") == "true"
+        page.get_by_label("Until").fill("`python3 -B check.py` passes")
+        plan = page.get_by_label("Plan", exact=True)
+        plan.get_by_text("You have not agreed to this yet").wait_for()
+        plan.get_by_text(f"agent_command: {agent}").wait_for()
+        assert server.get("/api/runs").data["rows"] == []
+        plan.get_by_role("button", name="Agree and start…").click()
+        page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
+        page.get_by_role("button", name="Continue").click()
+        page.wait_for_url("**/live")
+        [row] = server.get("/api/runs").data["rows"]
+        server.wait_for(row["key"], lambda view: view["state"] == "success" and not view["alive"])
+        assert page.evaluate("window.hacked") is None
         assert page.problems == []
         page.context.close()
 
@@ -265,8 +352,8 @@ def test_a_thousand_runs_are_listed_and_filtered(browser: Any, tmp_path: Path) -
 
 @pytest.fixture(scope="module")
 def exported(server: Server) -> str:
-    """The id of a run that has stopped, with markup in its task."""
-    key = server.start_loop(WAITS, "--max-iterations", "1", task="Fix <img src=x onerror=alert(1)> the cart")
+    """The id of a run that is proven, with markup in its task."""
+    key = server.start_loop(SUCCEEDS, task="Fix <img src=x onerror=alert(1)> the cart")
     server.wait_for(key, lambda view: not view["alive"])
     return key.partition("@")[0]
 
@@ -293,6 +380,8 @@ def test_an_exported_run_opens_without_a_network(
     assert problems == []
     assert opened.locator("img, script, iframe").count() == 0
     assert opened.evaluate("document.documentElement.scrollWidth") == width, "nothing is wider than the screen"
+    why = opened.locator("dt", has_text="Why").locator("xpath=following-sibling::dd[1]").bounding_box()
+    assert why["width"] > 0.4 * width, "the sentence is not squeezed into a narrow column"
     colors = opened.evaluate("[getComputedStyle(document.documentElement).backgroundColor]")
     assert colors == ["rgb(246, 247, 248)" if scheme == "light" else "rgb(14, 16, 18)"]
     context.close()
@@ -313,7 +402,7 @@ def test_every_screen_meets_wcag(browser: Any, server: Server, look: str) -> Non
     page.get_by_role("heading", name="Needs you").wait_for()
     tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
     found = {}
-    for path in ("/", "/runs", *(f"/r/{key}/{tab}" for key in (asking, stopped) for tab in TABS)):
+    for path in ("/", "/runs", "/new", *(f"/r/{key}/{tab}" for key in (asking, stopped) for tab in TABS)):
         go(page, server, path)
         page.locator("main .hunk tr.add" if path == f"/r/{stopped}/diff" else "main .box, main table").first.wait_for()
         violations = axe.run(page, options={"runOnly": {"type": "tag", "values": tags}}).response["violations"]

@@ -26,6 +26,7 @@ from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import Change, TurnEnd, TurnRequest, TurnResult
 from ralph.documents.hats.definition import Hat, HatsSettings, Topic
 from ralph.workflows.hats.events import EVENTS
+from ralph.workflows.hats.routing import HatsContext
 from ralph.workflows.hats.rules import Hats
 from ralph.workflows.hats.state import TASKS, HatsPhase, HatsState, QueuedEvent
 from ralph.workflows.merge_rules import RESOLVER
@@ -208,7 +209,7 @@ def stage(settings: HatsSettings = CODE_ASSIST, checks: tuple[Check, ...] = (), 
     changed = replace(
         settings, **{key: value for key, value in more.items() if key in HatsSettings.__dataclass_fields__}
     )
-    return Stage(Hats(RUN, OBJECTIVE, changed, checks, "Frame."), works=more.get("works", False))
+    return Stage(Hats(HatsContext(RUN, OBJECTIVE, changed, checks, "Frame.")), works=more.get("works", False))
 
 
 def task(id: str, status: str = "open", key: str = "", run: str = RUN) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_session_rules import turn_starts
+from test_session_rules import turn_starts, with_settings
 
 from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
 from ralph.core.events import (
@@ -35,7 +35,7 @@ from ralph.documents.session.reports import ReviewVerdict as Judgement
 from ralph.documents.session.reports import parse_report
 from ralph.workflows.session.iterations import count_review_rounds, reviews
 from ralph.workflows.session.rules import Session
-from ralph.workflows.session.state import Roles, SessionState, Step
+from ralph.workflows.session.state import Roles, SessionSettings, SessionState, Step
 
 # Written out: a test that imports what it checks cannot fail.
 MAX_REVIEWS = 3
@@ -78,7 +78,8 @@ def first(state: SessionState, marker: Marker) -> str:
 
 
 def rules(*checks: str) -> Session:
-    return Session(ID, "Build it", ClassicLayout.of(ID), tuple(Check(one) for one in checks), commands, ROLES)
+    compiled = tuple(Check(one) for one in checks)
+    return Session(SessionSettings(ID, "Build it", ClassicLayout.of(ID), compiled, commands, ROLES))
 
 
 def entry(number: int, inherits: str = "None", criterion: str = "") -> str:
@@ -252,7 +253,7 @@ def test_whatever_the_roles_do_it_ends_and_every_edge_is_legal(seed: int) -> Non
     last = f"review:session-{MAX_REVIEWS}"
     if last in driver.keys:
         assert not [key for key in driver.keys[driver.keys.index(last) :] if key.startswith("execute")]
-    if stop.outcome is Outcome.SUCCESS and workflow.checks:
+    if stop.outcome is Outcome.SUCCESS and workflow.settings.checks:
         assert driver.passed[f"session-{reviews(state)[-1].number}"] == driver.tree
 
 
@@ -362,7 +363,7 @@ def test_requests_of_the_user_are_shown_before_they_are_accepted() -> None:
 
 
 def test_roles_of_others_work_on_a_copy_of_the_session() -> None:
-    workflow = replace(rules(), roles=replace(ROLES, foreign=frozenset(("reviewer", "planner"))))
+    workflow = with_settings(rules(), roles=replace(ROLES, foreign=frozenset(("reviewer", "planner"))))
     files = {"plan.md": PLAN, "tasks.md": entry(1, criterion="x"), "progress.md": "- [P] task-1\n"}
     state = workflow.load({f"{HOME}/{name}": text for name, text in files.items()})
     [work] = workflow.decide(state, NOW).work  # type: ignore[union-attr]

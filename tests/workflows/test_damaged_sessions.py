@@ -102,7 +102,7 @@ def test_damaged_sessions_are_repaired_or_refused_and_nothing_is_lost(tmp_path: 
     except RalphError as error:
         assert error.what and error.where
     else:
-        own = build_session_workflow(RECORD, tmp_path).layout
+        own = build_session_workflow(RECORD, tmp_path).settings.layout
         if own.metadata in texts:
             assert metadata.find_metadata_problems((tmp_path / own.metadata).read_text()) == []
         assert isinstance(progress.find_progress_problems(state.progress.text), list)
@@ -125,7 +125,7 @@ def test_a_repaired_session_continues_to_its_end(tmp_path: Path, seed: int) -> N
     driver.see = lambda before: None  # type: ignore[method-assign]
     try:
         # What the engine finds on disk and did not write is an event; from there the state is gone on from.
-        driver.take(DocumentEdited(driver.rules.layout.plan(1), "# Plan\n"))
+        driver.take(DocumentEdited(driver.rules.settings.layout.plan(1), "# Plan\n"))
         driver.run()
     except RalphError as error:
         assert error.what

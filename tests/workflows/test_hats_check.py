@@ -21,6 +21,7 @@ from ralph.store.presets import list_shipped, read_shipped
 from ralph.workflows.hats.preset_checks import check_preset
 from ralph.workflows.hats.preset_completion import SearchTurn, find_default_cycle, find_shortest_route
 from ralph.workflows.hats.preset_model import Model, PresetFinding
+from ralph.workflows.hats.routing import HatsContext
 from ralph.workflows.hats.rules import Hats
 
 PRESETS = Path(__file__).with_name("presets")
@@ -170,7 +171,7 @@ Agent = Callable[[Stage, str], Turned]
 def played(model: Model, agent: Agent, most: int) -> Stage:
     """A run by the engine's own rules."""
     checks = CHECK if model.preset.event_loop.checks else ()
-    world = Stage(Hats(RUN, OBJECTIVE, model.settings, checks, "Frame."), works=True)
+    world = Stage(Hats(HatsContext(RUN, OBJECTIVE, model.settings, checks, "Frame.")), works=True)
 
     def bear_out() -> None:
         rules = (model.settings.topics.get(claim.topic) for claim in world.state.claims)

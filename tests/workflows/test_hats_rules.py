@@ -15,7 +15,7 @@ from ralph.core.prompt import measure_parts
 from ralph.core.turns import TurnEnd
 from ralph.documents.hats.definition import COORDINATOR, HatsSettings, MemoryUse, Topic
 from ralph.workflows.hats.events import find_gate_blockers, read_events
-from ralph.workflows.hats.routing import find_hat
+from ralph.workflows.hats.routing import find_receiver
 from ralph.workflows.hats.state import MEMORIES, TASKS, QueuedEvent, TurnChange
 
 PASSING = {
@@ -31,7 +31,7 @@ def dutiful(world: Stage, hat: str) -> Turned:
 
 
 def passed(world: Stage, topic: str) -> bool:
-    return not find_gate_blockers(replace(world.rules.settings, required=(topic,)), world.state.gates, ())
+    return not find_gate_blockers(replace(world.rules.context.settings, required=(topic,)), world.state.gates, ())
 
 
 def mute(world: Stage, hat: str) -> Turned:
@@ -57,11 +57,11 @@ class TestRouting:
             hat("pattern", "build.*", ""),
             hat("exact", "build.done", ""),
         )
-        assert find_hat(HatsSettings(hats), QueuedEvent(1, topic)) == taker
+        assert find_receiver(HatsSettings(hats), QueuedEvent(1, topic)) == taker
 
     def test_event_without_a_receiver_goes_to_the_coordinator(self) -> None:
-        assert find_hat(CODE_ASSIST, QueuedEvent(1, "build.blocked")) == COORDINATOR
-        assert find_hat(CODE_ASSIST, QueuedEvent(1, "build.blocked", target="critic")) == "critic"
+        assert find_receiver(CODE_ASSIST, QueuedEvent(1, "build.blocked")) == COORDINATOR
+        assert find_receiver(CODE_ASSIST, QueuedEvent(1, "build.blocked", target="critic")) == "critic"
 
     def test_one_hat_a_turn_and_the_oldest_event_first(self) -> None:
         def agent(world: Stage, hat: str) -> Turned:
@@ -180,7 +180,7 @@ class TestCompletion:
         assert [hat for hat, _ in world.turns][-1] != "critic" and world.state.guidance
         assert (
             "the message from the user to critic is not acknowledged"
-            in world.rules.find_completion_blockers(world.state)[-1]
+            in world.rules.context.find_completion_blockers(world.state)[-1]
         )
         world.play(acknowledges, 3)
         assert world.turns[-1][0] == "critic" and not world.state.guidance
@@ -251,7 +251,7 @@ class TestCompletion:
 
     def test_it_is_refused_with_other_events_after_it(self) -> None:
         taken = read_events(CODE_ASSIST, "finalizer", lines(("LOOP_COMPLETE", ""), ("queue.advance", "")), "")
-        assert taken.completes is None and "was not the last event" in taken.refused[0]
+        assert taken.completion is None and "was not the last event" in taken.refused[0]
 
     def test_a_cancellation_ends_the_run_for_good(self) -> None:
         world = stage(cancellation="GIVE_UP")
@@ -328,7 +328,9 @@ class TestIntake:
     def test_events_that_no_hat_receives_are_reported_to_the_user(self) -> None:
         world = stage(topics={"tasks.ready": Topic(requires=("task_id",))})
         told = lines(("tasks.ready", "no id"), ("LOOP_COMPLETE", ""), ("tasks.ready", "task_id: 7"))
-        transition = world.rules.accept(world.state, DocumentEdited(world.rules.user_events_path, told), world.now)
+        transition = world.rules.accept(
+            world.state, DocumentEdited(world.rules.context.user_events_path, told), world.now
+        )
         assert [event.payload for event in transition.state.queue[1:]] == ["task_id: 7"]
         assert transition.notices[0] == "event refused: `tasks.ready` lacks task_id in its payload"
         assert "`LOOP_COMPLETE`" in transition.notices[1]
@@ -339,7 +341,7 @@ class TestIntake:
 
     def test_an_event_of_the_user_joins_the_queue_once(self) -> None:
         world = stage()
-        path = world.rules.user_events_path
+        path = world.rules.context.user_events_path
         one = lines(("review.ready", "by hand"), ("review.passed", ""), ("LOOP_COMPLETE", ""))
         world.tell(DocumentEdited(path, one + '{"topic": "half'))
         world.tell(DocumentEdited(path, one + lines(("build.blocked", "look"))))
@@ -500,7 +502,7 @@ class TestPersistent:
         assert (world.state.phase, world.state.outcome, world.topics[-1]) == ("rest", None, "LOOP_COMPLETE")
         assert world.commits == [4]
         assert [told for told in world.notices if "the run waits for more" in told] == world.notices[-1:]
-        world.tell(DocumentEdited(world.rules.user_events_path, lines(("queue.advance", "one more thing"))))
+        world.tell(DocumentEdited(world.rules.context.user_events_path, lines(("queue.advance", "one more thing"))))
         world.play(dutiful, 8)
         assert [who for who, _ in world.turns][4:] == ["planner", "builder", "critic", "finalizer"]
         assert world.state.phase == "rest"
@@ -512,7 +514,7 @@ class TestPersistent:
         hats = tuple(replace(one, default_publishes="review.passed") if one.id == "critic" else one for one in HATS)
         world = stage(persistent=True, hats=hats)
         world.play(dutiful, 4)
-        world.tell(DocumentEdited(world.rules.user_events_path, lines(("queue.advance", "one more thing"))))
+        world.tell(DocumentEdited(world.rules.context.user_events_path, lines(("queue.advance", "one more thing"))))
         world.play(lambda world, hat: Turned() if hat == "critic" else dutiful(world, hat), 8)
         assert world.turns[-1] == ("finalizer", "review.passed")
         assert "critic has not published `review.passed`" in world.state.notes[0]
@@ -580,8 +582,8 @@ class TestStale:
     def test_a_run_that_was_stuck_can_continue(self) -> None:
         world = stage()
         world.play(mute)
-        ended = json.dumps({**json.loads(world.documents[world.rules.state_path]), "ended": True})
-        state = world.rules.load({world.rules.state_path: ended})
+        ended = json.dumps({**json.loads(world.documents[world.rules.context.state_path]), "ended": True})
+        state = world.rules.load({world.rules.context.state_path: ended})
         assert (state.phase, state.unchanged_turns, state.outcome) == ("act", 0, None)
         assert state.queue == world.state.queue
 
@@ -752,7 +754,7 @@ def test_random_agents_never_complete_what_is_not_done(seed: int) -> None:
             assert "review.passed" in earnest
             assert world.works or not checks
             assert not world.state.guidance
-            assert not world.rules.tasks(world.state).list_unfinished(RUN)
+            assert not world.rules.context.tasks(world.state).list_unfinished(RUN)
         numbered = {json.loads(line)["topic"] for line in world.log.splitlines()}
         assert numbered <= {*TOPICS, "task.resume"}
         pending = [event.number for event in (*world.state.queue, *world.state.claims)]

@@ -37,7 +37,7 @@ from ralph.workflows.loop.state import (
     OnStuck,
     Phase,
     TaskType,
-    guess,
+    guess_task_type,
     warn_if_too_few,
 )
 
@@ -150,14 +150,18 @@ class TestKinds:
             ("Convert to ESM", TaskType.MIGRATION),
             ("Rename User to Account across the codebase", TaskType.REFACTOR),
             ("Add tests for coverage", TaskType.COVERAGE),
+            ("Add a test for cart", TaskType.COVERAGE),
+            ("Write docs for the test runner", TaskType.GENERAL),
+            ("Fix the memory leak", TaskType.TEST_FIX),
+            ("Make the tests pass", TaskType.TEST_FIX),
             ("Raise coverage of the parser", TaskType.COVERAGE),
             ("Scaffold a new service", TaskType.GREENFIELD),
             ("Make the thing nicer", TaskType.GENERAL),
         ],
     )
     def test_the_words_of_a_task_say_its_type(self, task: str, kind: TaskType) -> None:
-        assert guess(task, "`make` passes") is kind
-        assert guess(task, "`make test` passes") is kind, "nearly every criterion runs tests"
+        assert guess_task_type(task, "`make` passes") is kind
+        assert guess_task_type(task, "`make test` passes") is kind, "nearly every criterion runs tests"
 
     def test_the_windows_are_those_of_the_method(self) -> None:
         assert all(PROFILES[kind].window <= 2 for kind in (TaskType.TEST_FIX, TaskType.LINT, TaskType.TYPES))
@@ -206,7 +210,7 @@ class TestLessons:
         run = begun()
         run.iterate(verdict(lint=False))
         assert "broke `lint`, which passed before" in run.state.iterations[-1].why
-        assert "passed before this run" in run.state.failure
+        assert "passed before this run" in run.state.check_results
         assert "regressed" in run.state.verification
         assert "baseline-broken" in run.state.verification
 
@@ -485,7 +489,7 @@ class TestStuck:
         for snapshot in snapshots:
             run.iterate(verdict(output="", snapshot=snapshot))
         assert run.state.outcome is Outcome.STUCK
-        assert "`make` prints nothing, so Ralph sees no progress before it passes" in run.state.reason
+        assert "`make` prints nothing, so Ralph sees no progress until it passes" in run.state.reason
 
     def test_a_resume_begins_anew_with_what_the_person_says(self) -> None:
         run = begun()

@@ -75,7 +75,7 @@ PAST = (Iteration(1, "tried A", "failed", "A is not enough"),)
 STATES = {
     "baseline": LoopState("fix it"),
     "first act": LoopState("fix it", Phase.ACT, 1),
-    "act": LoopState("fix it", Phase.ACT, 2, PAST, failure="$ make\n(failed)\nboom"),
+    "act": LoopState("fix it", Phase.ACT, 2, PAST, check_results="$ make\n(failed)\nboom"),
     "verify": LoopState("fix it", Phase.VERIFY, 2, PAST, pending=Iteration(2, "tried B", "")),
     "verify after a failed turn": LoopState(
         "fix it", Phase.VERIFY, 2, PAST, pending=Iteration(2, "tried B", ""), agent_error="exit code 1"
@@ -330,6 +330,14 @@ class TestEdits:
         assert (after.task, after.iterations[0].learnings, after.extra) == ("do it well", "look at B", {"mine": 1})
         assert (after.iterations[0].action, after.iterations[0].result) == ("tried A", "failed")
 
+    def test_fields_of_an_earlier_version_are_read_and_not_kept_as_the_users_own(self) -> None:
+        state = replace(STATES["act"], snapshot_given_to_judge="abc")
+        data = json.loads(LOOP.accept(state, ended(Outcome.PAUSED), NOW).documents[LOOP.state_path])
+        for new, former in (("check_results", "failure"), ("snapshot_given_to_judge", "judged_snapshot")):
+            data[former] = data.pop(new)
+        loaded = LOOP.load({LOOP.state_path: json.dumps(data)})
+        assert (loaded.check_results, loaded.snapshot_given_to_judge, loaded.extra) == (state.check_results, "abc", {})
+
     @pytest.mark.parametrize(
         "values",
         [
@@ -339,7 +347,7 @@ class TestEdits:
             {"unverified": 7},
             {"agent_error": "x"},
             {"ended": True},
-            {"failure": ""},
+            {"check_results": ""},
         ],
         ids=str,
     )

@@ -126,7 +126,7 @@ def test_overtaken_merge_does_not_count_as_a_failure_and_others_wait_in_the_end(
         queue, settled = merged(queue, task, MergeResult.MERGED) if task == "b" else (queue, None)
         assert task != "b" or settled
     one = queue.waiting[0]
-    assert (one.task, one.failures, one.overtaken, one.resolves) == ("a", 0, 2, 3)
+    assert (one.task, one.failures, one.overtaken, one.resolver_turns) == ("a", 0, 2, 3)
     assert set(asked(queue)) == {"resolve-a-1-3"}, "nothing is merged before it now"
     queue = resolved(queue, "a")
     assert set(asked(queue)) == {"merge-a-1-4"}

@@ -161,14 +161,17 @@ def test_scope_change_that_planning_again_does_not_settle_is_for_the_user(key: s
 def test_scope_change_while_replanning_leads_to_an_update_of_the_plan() -> None:
     key = "plan:plan-rebrainstorm@2"
     driver = Steady(session(), **{_name_case(key): {"answer": BUILD_B}}).until(State.COMPLETE)
-    path = driver.rules.layout.feedback(2, "20261116-070000")
+    path = driver.rules.settings.layout.feedback(2, "20261116-070000")
     driver.documents[path] = "---\niteration: 2\n---\n# Feedback\n\n- more\n"
     driver.take(DocumentEdited(path, driver.documents[path]))
     assert driver.state.state is State.REPLANNING
     driver.until(State.COMPLETE)
     later = driver.keys[driver.keys.index(key) :]
     assert later[:3] == [key, "plan:plan-update@2", "plan:plan-rebreakdown@2"]
-    assert "plan-rebrainstorm (the user asked for something else)" in driver.documents[driver.rules.layout.progress(2)]
+    assert (
+        "plan-rebrainstorm (the user asked for something else)"
+        in driver.documents[driver.rules.settings.layout.progress(2)]
+    )
 
 
 def _name_case(key: str) -> str:
@@ -232,12 +235,12 @@ def test_earlier_questions_are_never_lost() -> None:
     again = {"answer": {"status": "completed"}, "documents": {"questions/technical.md": second}}
     driver = Steady(session(), **{key: said, "plan_plan_research_1_1_": again})
     driver.until(State.EXECUTING_BATCH)
-    text = driver.documents[driver.rules.layout.questions(1, "technical")]
+    text = driver.documents[driver.rules.settings.layout.questions(1, "technical")]
     assert "Q-TECH-001" in text and "Q-TECH-002" in text
 
 
 def feedback(driver: Driver, number: int, stamp: str = "20261116-100000") -> None:
-    path = driver.rules.layout.feedback(number, stamp)
+    path = driver.rules.settings.layout.feedback(number, stamp)
     driver.documents[path] = "# Feedback\n\n## Critical Issues\n- [ ] **ISS-001**: no\n"
     driver.take(DocumentEdited(path, driver.documents[path]))
 
@@ -266,7 +269,7 @@ def failing(driver: Steady, task: str) -> None:
 def test_iteration_begins_when_its_feedback_is_accepted() -> None:
     driver = Steady(session(), review_session_1_0={"answer": {"status": "completed", "assessment": "Gaps Identified"}})
     driver.until(State.COMPLETE)
-    path = driver.rules.layout.feedback(2, "2026-11-16T16:30 by hand")
+    path = driver.rules.settings.layout.feedback(2, "2026-11-16T16:30 by hand")
     driver.documents[path] = "# Feedback\n"
     driver.state = driver.rules.load(driver.documents)
     driver.ended(Outcome.AWAITING_FEEDBACK)
@@ -274,7 +277,7 @@ def test_iteration_begins_when_its_feedback_is_accepted() -> None:
     driver.take(DocumentEdited(path, driver.documents[path]))
     assert driver.state.state is State.REPLANNING
     assert driver.state.iteration.started_at == stamp(driver.now)
-    assert driver.rules.layout.iteration_metadata(2) in driver.documents
+    assert driver.rules.settings.layout.iteration_metadata(2) in driver.documents
 
 
 def test_a_task_that_is_defined_anew_keeps_what_it_was() -> None:
@@ -288,7 +291,7 @@ def test_a_task_that_is_defined_anew_keeps_what_it_was() -> None:
     changed = {"tasks/task-2.md": new, "tasks/task-1.md": TASKS["tasks/task-1.md"].replace("make it", "no")}
     driver.says = {"plan_plan_rebreakdown_2": {"answer": {"status": "completed"}, "documents": changed}}
     driver.until(State.COMPLETE)
-    layout = driver.rules.layout
+    layout = driver.rules.settings.layout
     assert driver.documents[layout.old_task(2, "task-2")] == TASKS["tasks/task-2.md"]
     assert driver.documents[layout.task(2, "task-2")] == new
     assert driver.documents[layout.task(2, "task-1")] == TASKS["tasks/task-1.md"], (
@@ -343,12 +346,12 @@ def test_undecided_knowledge_carries_over_to_the_next_iteration() -> None:
     assert stop_of(driver).outcome is Outcome.AWAITING_APPROVAL
     feedback(driver, 2)
     assert driver.state.state is State.REPLANNING
-    assert "carried_from: 1" in driver.documents[driver.rules.layout.knowledge(2, "how-to", "x.md")]
+    assert "carried_from: 1" in driver.documents[driver.rules.settings.layout.knowledge(2, "how-to", "x.md")]
 
 
 def test_documents_of_the_engine_are_put_back_and_said() -> None:
     driver = Steady(session()).until(State.EXECUTING_BATCH)
-    layout = driver.rules.layout
+    layout = driver.rules.settings.layout
     for path in (layout.progress(1), layout.metadata, layout.task(1, "task-1")):
         before = driver.documents[path]
         transition = driver.rules.accept(driver.state, DocumentEdited(path, "# mine now\n"), driver.now)
@@ -362,7 +365,9 @@ def test_documents_of_the_engine_are_put_back_and_said() -> None:
 def test_instructions_that_cannot_be_read_are_said_and_the_old_ones_hold() -> None:
     driver = Steady(session()).until(State.EXECUTING_BATCH)
     bad = "---\nconcurrency: {max_parallel_executors: many}\n---\n"
-    transition = driver.rules.accept(driver.state, DocumentEdited(driver.rules.layout.instructions, bad), driver.now)
+    transition = driver.rules.accept(
+        driver.state, DocumentEdited(driver.rules.settings.layout.instructions, bad), driver.now
+    )
     assert transition.state.guardrails == driver.state.guardrails
     assert "max_parallel_executors" in transition.notices[0]
 
@@ -373,7 +378,7 @@ def loaded(driver: Driver, **texts: str) -> SessionState:
 
 def test_markers_that_the_user_changed_while_it_was_stopped_count() -> None:
     driver = Steady(session()).until(State.EXECUTING_BATCH)
-    path = driver.rules.layout.progress(1)
+    path = driver.rules.settings.layout.progress(1)
     lines = driver.documents[path].split("\n")
     text = "\n".join("- [C] task-1" if "] task-1 " in line else line for line in lines)
     state = loaded(driver, **{path: text})
@@ -386,7 +391,7 @@ def test_tasks_that_the_user_resets_after_the_end_are_done_again() -> None:
     driver = Steady(session(), **{f"execute_task_1_{n}": failed for n in (1, 2, 3)}).until(State.COMPLETE)
     assert driver.state.marker("task-3") is Marker.TODO and stop_of(driver).outcome is Outcome.AWAITING_FEEDBACK
     driver.ended(Outcome.AWAITING_FEEDBACK)
-    path = driver.rules.layout.progress(1)
+    path = driver.rules.settings.layout.progress(1)
     driver.documents[path] = driver.documents[path].replace("- [F] task-1", "- [ ] task-1")
     driver.state, driver.says = driver.rules.load(driver.documents), {"execute_task_1_4": failed}
     driver.take(DocumentEdited(path, driver.documents[path]))
@@ -400,17 +405,17 @@ def test_tasks_that_the_user_resets_after_the_end_are_done_again() -> None:
 
 def test_missing_engine_state_is_restored_from_markers_and_reports() -> None:
     driver = Steady(session()).until(State.EXECUTING_BATCH)
-    del driver.documents[driver.rules.flow_path]
+    del driver.documents[driver.rules.settings.flow_path]
     state = loaded(driver)
     assert (state.flow_of("task-1").step, state.flow_of("task-1").attempt) == (Step.EXECUTE, 1)
     report = compose_report("task-1", 1, 1, "2026-11-16T07:00:00Z", "### R\nDone.\n")
-    state = loaded(driver, **{driver.rules.layout.report(1, "task-1", 1): report})
+    state = loaded(driver, **{driver.rules.settings.layout.report(1, "task-1", 1): report})
     assert (state.marker("task-1"), state.flow_of("task-1").step) == (Marker.PENDING, Step.CHECK)
 
 
 def test_a_task_without_a_file_has_failed_and_says_so() -> None:
     driver = Steady(session()).until(State.EXECUTING_BATCH)
-    del driver.documents[driver.rules.layout.task(1, "task-2")]
+    del driver.documents[driver.rules.settings.layout.task(1, "task-2")]
     state = loaded(driver)
     assert state.marker("task-2") is Marker.FAILED
     assert "Task definition missing" in state.progress.text
@@ -418,7 +423,12 @@ def test_a_task_without_a_file_has_failed_and_says_so() -> None:
 
 def test_roles_of_others_get_a_copy_of_the_session_and_own_their_part_of_it() -> None:
     rules = session()
-    rules = replace(rules, roles=replace(rules.roles, foreign=frozenset({"executor", "planner"})))
+    rules = replace(
+        rules,
+        settings=replace(
+            rules.settings, roles=replace(rules.settings.roles, foreign=frozenset({"executor", "planner"}))
+        ),
+    )
     driver = Steady(rules).until(State.EXECUTING_BATCH)
     driver.next("executor")
     request = driver.asked[-1]
@@ -469,7 +479,7 @@ def test_what_a_task_is_split_into_can_always_be_put_in_order(needed: str, told:
 def test_tasks_that_cannot_be_put_in_order_block_the_session_and_are_named() -> None:
     driver = Steady(session()).until(State.EXECUTING_BATCH)
     driver.ended(Outcome.PAUSED)
-    path = driver.rules.layout.task(1, "task-3")
+    path = driver.rules.settings.layout.task(1, "task-3")
     driver.documents[path] = TASKS["tasks/task-3.md"].replace("depends_on: [task-1]", "depends_on: [task-99]")
     state = driver.rules.load(driver.documents)
     state = driver.rules.accept(state, DocumentEdited(path, driver.documents[path]), driver.now).state
@@ -480,7 +490,7 @@ def test_tasks_that_cannot_be_put_in_order_block_the_session_and_are_named() -> 
 
 def test_complete_session_whose_tasks_cannot_be_put_in_order_any_more_stays_complete() -> None:
     driver = Steady(session()).until(State.COMPLETE)
-    path = driver.rules.layout.task(1, "task-3")
+    path = driver.rules.settings.layout.task(1, "task-3")
     driver.documents[path] = TASKS["tasks/task-3.md"].replace("depends_on: [task-1]", "depends_on: [task-99]")
     driver.state = driver.rules.load(driver.documents)
     driver.take(DocumentEdited(path, driver.documents[path]))
@@ -492,14 +502,14 @@ def test_report_of_an_attempt_that_failed_has_no_review() -> None:
     driver = Steady(session())
     failing(driver, "task-2")
     driver.until(State.COMPLETE)
-    report = driver.documents[driver.rules.layout.report(1, "task-2", 1)]
+    report = driver.documents[driver.rules.settings.layout.report(1, "task-2", 1)]
     assert "Review Summary" not in report and "**Status**" not in report
 
 
 def test_message_of_the_user_begins_nothing_by_itself() -> None:
     """What the user put there while no engine ran counts when it is taken in, not because a message came before it."""
     driver = Steady(session()).until(State.COMPLETE)
-    path = driver.rules.layout.feedback(2, "20261116-100000")
+    path = driver.rules.settings.layout.feedback(2, "20261116-100000")
     driver.documents[path] = "# Feedback\n"
     driver.state = driver.rules.load(driver.documents)
     driver.take(SignalAccepted(Signal("a", SignalType.INFO, "the deadline is Friday")))
@@ -510,13 +520,13 @@ def test_task_that_lost_its_file_and_is_planned_again_has_one_line() -> None:
     driver = Steady(session())
     failing(driver, "task-2")
     driver.until(State.COMPLETE)
-    del driver.documents[driver.rules.layout.task(1, "task-2")]
+    del driver.documents[driver.rules.settings.layout.task(1, "task-2")]
     driver.state = driver.rules.load(driver.documents)
     feedback(driver, 2)
     driver.says = {"plan_plan_rebreakdown_2": {"answer": {"status": "completed"}, "documents": TASKS}}
     driver.until(State.COMPLETE)
     assert driver.state.marker("task-2") is Marker.DONE
-    assert driver.documents[driver.rules.layout.progress(2)].count("] task-2 ") == 1
+    assert driver.documents[driver.rules.settings.layout.progress(2)].count("] task-2 ") == 1
 
 
 def test_decision_says_which_iteration_it_is_and_whether_an_approval_is_asked_for() -> None:
@@ -530,7 +540,8 @@ def test_decision_says_which_iteration_it_is_and_whether_an_approval_is_asked_fo
     assert driver.rules.decide(driver.state, NOW).stage == Stage(1, frozenset())
     driver.until(State.KNOWLEDGE_APPROVAL)
     asked_for = frozenset({SignalType.APPROVE, SignalType.SKIP})
-    assert driver.rules.decide(driver.state, NOW).stage == Stage(1, asked_for)
+    stage = driver.rules.decide(driver.state, NOW).stage
+    assert (replace(stage, choices={}), list(stage.choices)) == (Stage(1, asked_for), [".docs/how-to/x.md"])
 
 
 @pytest.mark.parametrize(
@@ -546,10 +557,10 @@ def test_decision_says_which_iteration_it_is_and_whether_an_approval_is_asked_fo
 )
 def test_success_names_tasks_without_a_definition_that_the_user_deleted(line: str, reason: str) -> None:
     driver = Steady(session()).until(State.COMPLETE)
-    path = driver.rules.layout.progress(1)
+    path = driver.rules.settings.layout.progress(1)
     lines = driver.documents[path].split("\n")
     driver.documents[path] = "\n".join(line if "] task-2 " in old else old for old in lines)
-    del driver.documents[driver.rules.layout.task(1, "task-2")]
+    del driver.documents[driver.rules.settings.layout.task(1, "task-2")]
     driver.state = driver.rules.load(driver.documents)
     stop = stop_of(driver)
     assert (stop.outcome, stop.reason) == (Outcome.SUCCESS, reason)
@@ -579,12 +590,12 @@ def test_abort_changes_nothing_in_a_session_that_is_complete() -> None:
     driver.ended(Outcome.ABORTED)
     assert driver.state.metadata.status == "completed"
     changed = {path for path, text in driver.documents.items() if before.get(path) != text and "sessions/" in path}
-    assert changed <= {driver.rules.layout.metadata}, "only the time of the last change"
+    assert changed <= {driver.rules.settings.layout.metadata}, "only the time of the last change"
 
 
 def test_session_that_others_began_gets_instructions() -> None:
     driver = Steady(session()).until(State.EXECUTING_BATCH)
-    path = driver.rules.layout.instructions
+    path = driver.rules.settings.layout.instructions
     documents = {name: text for name, text in driver.documents.items() if name != path}
     state = driver.rules.load(documents)
     written = driver.rules.accept(state, SignalAccepted(Signal("a", SignalType.STEER, "use httpx")), NOW).documents
@@ -595,7 +606,7 @@ def test_metadata_count_the_tasks_as_progress_lists_them() -> None:
     asked = {"status": "completed", "success_criteria_met": False}
     failing = {f"execute_task_1_{attempt}": {"answer": asked} for attempt in (1, 2, 3)}
     driver = Steady(session(), **failing).until(State.COMPLETE)
-    layout = driver.rules.layout
+    layout = driver.rules.settings.layout
     listed = driver.documents[layout.progress(1)]
     assert "[F] task-1" in listed and "[x] task-2" in listed and "[ ] task-3" in listed
     found = parse_metadata(driver.documents[layout.metadata], layout.metadata)
@@ -613,7 +624,7 @@ def test_checks_of_a_task_that_is_done_change_nothing() -> None:
 
 def mark_as_done(driver: Driver, *names: str) -> None:
     """The engine is gone, and the user marks tasks as done before another engine loads the session."""
-    path = driver.rules.layout.progress(1)
+    path = driver.rules.settings.layout.progress(1)
     for name in names:
         driver.documents[path] = re.sub(rf"- \[.\] {name}\b", f"- [x] {name}", driver.documents[path])
     driver.state = driver.rules.load(driver.documents)
@@ -637,7 +648,7 @@ def test_task_that_the_user_marks_as_done_is_done_only_if_it_was_merged() -> Non
 
 def test_task_that_the_user_reset_has_to_be_merged_again() -> None:
     driver = Steady(session()).until(State.COMPLETE)
-    path = driver.rules.layout.progress(1)
+    path = driver.rules.settings.layout.progress(1)
     driver.documents[path] = driver.documents[path].replace("- [x] task-2", "- [ ] task-2")
     assert driver.rules.load(driver.documents).flow.finished == ("task-1", "task-3")
 
@@ -653,9 +664,9 @@ def test_split_task_that_the_user_marks_as_done_stays_cancelled() -> None:
 
 def test_markers_count_if_the_engine_does_not_know_what_it_finished() -> None:
     driver = Steady(session()).until(State.EXECUTING_BATCH)
-    stored = driver.documents[driver.rules.flow_path]
+    stored = driver.documents[driver.rules.settings.flow_path]
     assert '"finished": []' in stored
-    driver.documents[driver.rules.flow_path] = stored.replace('"finished": []', '"unknown": []')
+    driver.documents[driver.rules.settings.flow_path] = stored.replace('"finished": []', '"unknown": []')
     mark_as_done(driver, "task-3")
     assert driver.state.marker("task-3") is Marker.DONE and not driver.state.notices
 

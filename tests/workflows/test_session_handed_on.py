@@ -51,7 +51,7 @@ class TestKnowledge:
 
     def test_undecided_knowledge_is_carried_whole_and_says_where_it_is_from(self) -> None:
         driver = self.waiting()
-        layout = driver.rules.layout
+        layout = driver.rules.settings.layout
         before = driver.documents[layout.knowledge(1, "how-to", "build.md")]
         carried = driver.documents[layout.knowledge(2, "how-to", "build.md")]
         assert carried.endswith(LEARNED)
@@ -71,7 +71,7 @@ class TestKnowledge:
             session(), extract_1={"answer": COMPLETED, "documents": {"knowledge/how-to/build.md": LEARNED}}
         ).until(State.COMPLETE)
         feedback(driver, 2)
-        assert driver.rules.layout.knowledge(2, "how-to", "build.md") not in driver.documents
+        assert driver.rules.settings.layout.knowledge(2, "how-to", "build.md") not in driver.documents
 
 
 class TestQuestions:
@@ -188,7 +188,9 @@ class _High(_Fair):
 
 class TestFiguresOfAnIteration:
     def on_disk(self, driver: Steady, number: int) -> metadata.IterationMetadata:
-        return metadata.parse_iteration_metadata(driver.documents[driver.rules.layout.iteration_metadata(number)])
+        return metadata.parse_iteration_metadata(
+            driver.documents[driver.rules.settings.layout.iteration_metadata(number)]
+        )
 
     def test_they_follow_planning_step_by_step(self) -> None:
         driver = Steady(session())
@@ -227,20 +229,20 @@ class TestFiguresOfAnIteration:
         driver = Steady(session()).until(State.EXECUTING_BATCH)
         driver.ended(Outcome.ABORTED)
         assert self.on_disk(driver, 1).completed_at == stamp(driver.now)
-        assert "Aborted" in driver.documents[driver.rules.layout.progress(1)]
+        assert "Aborted" in driver.documents[driver.rules.settings.layout.progress(1)]
 
     def test_the_figures_of_the_session_follow_its_tasks(self) -> None:
         driver = Steady(session())
         failing(driver, "task-2")
         driver.until(State.COMPLETE)
-        found = metadata.parse_metadata(driver.documents[driver.rules.layout.metadata])
+        found = metadata.parse_metadata(driver.documents[driver.rules.settings.layout.metadata])
         assert (found.total, found.completed, found.failed, found.pending, found.cancelled) == (3, 2, 1, 0, 0)
         assert found.updated_at == stamp(driver.now)
 
 
 class TestNotes:
     def line(self, driver: Steady, task: str) -> str:
-        text = driver.documents[driver.rules.layout.progress(driver.state.metadata.iteration)]
+        text = driver.documents[driver.rules.settings.layout.progress(driver.state.metadata.iteration)]
         [line] = [line for line in text.splitlines() if f"] {task} " in line or line.endswith(f"] {task}")]
         return line
 
@@ -255,14 +257,14 @@ class TestNotes:
         assert f"Attempt 4, Iteration 2, started: {stamp(driver.now)}" in self.line(driver, "task-2")
         driver.until(State.COMPLETE)
         assert "Attempt 4, Iteration 2, qualified: " in self.line(driver, "task-2")
-        report = driver.documents[driver.rules.layout.report(2, "task-2", 4)]
+        report = driver.documents[driver.rules.settings.layout.report(2, "task-2", 4)]
         assert "attempt: 4\n" in report and "iteration: 2\n" in report
 
     def test_a_report_that_the_engine_writes_has_the_same_numbers(self) -> None:
         late = {"end": TurnEnd.WALL, "answer": None, "documents": {}}
         review = {"answer": {"status": "completed", "verdict": "Failed", "feedback": "no"}}
         driver = Steady(session(), review_task_2_1=review, execute_task_2_2=late).until(State.COMPLETE)
-        report = driver.documents[driver.rules.layout.report(1, "task-2", 2)]
+        report = driver.documents[driver.rules.settings.layout.report(1, "task-2", 2)]
         assert "attempt: 2\n" in report and "iteration: 1\n" in report
         assert "It ran out of time (60 minutes)" in report
 
@@ -272,7 +274,7 @@ class TestPlanSnapshots:
         driver = Steady(session())
         failing(driver, "task-2")
         driver.until(State.COMPLETE)
-        layout = driver.rules.layout
+        layout = driver.rules.settings.layout
         first = driver.documents[layout.plan(1)]
         feedback(driver, 2)
         second = PLAN.replace("Do it", "Do less")
@@ -290,7 +292,7 @@ class TestPlanSnapshots:
         failing(driver, "task-2")
         driver.until(State.COMPLETE)
         feedback(driver, 2)
-        path = driver.rules.layout.plan_copy(1)
+        path = driver.rules.settings.layout.plan_copy(1)
         del driver.documents[path]
         driver.state = driver.rules.load(driver.documents)
         second = PLAN.replace("Do it", "Do less")
@@ -303,7 +305,7 @@ class TestPlanSnapshots:
         failing(driver, "task-2")
         driver.until(State.COMPLETE)
         feedback(driver, 2)
-        path = driver.rules.layout.plan_copy(1)
+        path = driver.rules.settings.layout.plan_copy(1)
         driver.documents[path] = "# As it was\n"
         driver.state = driver.rules.load(driver.documents)
         driver.says = {}
@@ -327,7 +329,7 @@ class TestPlanSnapshots:
             path = f"{HOME}/plan.update{number}.md"
             driver.take(DocumentEdited(path, driver.documents[path]))
         driver.run()
-        layout = driver.rules.layout
+        layout = driver.rules.settings.layout
         assert [driver.documents[layout.plan_copy(n)] for n in (1, 2)] == plans
         assert len({*plans, driver.documents[f"{HOME}/plan.md"]}) == 3
 
@@ -336,7 +338,7 @@ class TestWhatTheUserSays:
     def test_guidance_is_noted_with_its_message(self) -> None:
         driver = Steady(session()).until(State.EXECUTING_BATCH)
         driver.take(SignalAccepted(Signal("a", SignalType.STEER, "use httpx")))
-        assert "use httpx" in driver.documents[driver.rules.layout.notes]
+        assert "use httpx" in driver.documents[driver.rules.settings.layout.notes]
 
     def test_a_task_that_the_user_redefined_fails_alone_and_is_not_tried_again(self) -> None:
         asked = {"status": "blocked", "blockers": ["STEER scope change: build B instead"]}
@@ -349,7 +351,7 @@ class TestWhatTheUserSays:
     def test_a_pause_is_noted_at_what_is_in_progress_until_the_user_resumes(self) -> None:
         driver = Steady(session()).until(State.EXECUTING_BATCH)
         driver.ended(Outcome.PAUSED)
-        path = driver.rules.layout.progress(1)
+        path = driver.rules.settings.layout.progress(1)
         assert driver.documents[path].count("Paused by signal") == 2, "task-1 and task-2 were in progress"
         driver.take(SignalAccepted(Signal("a", SignalType.RESUME)))
         assert "Paused by signal" not in driver.documents[path]

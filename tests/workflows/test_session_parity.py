@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from test_classic_rules import entry
 from test_classic_rules import rules as classic_rules
-from test_session_rules import ID, NOW, PLAN, TASK, session, turn_starts
+from test_session_rules import ID, NOW, PLAN, TASK, session, turn_starts, with_settings
 
 from ralph.core.checks import CheckResult, CheckStatus, Verdict
 from ralph.core.events import (
@@ -101,7 +101,7 @@ class Play:
     state: Any = None
 
     def __post_init__(self) -> None:
-        self.is_classic = self.rules.layout.is_classic
+        self.is_classic = self.rules.settings.layout.is_classic
         self.load()
 
     def load(self) -> None:
@@ -287,11 +287,11 @@ class Play:
 
 
 def classic(*checks: str, reloads: bool = False, says: dict[str, Any] | None = None) -> Play:
-    return Play(replace(classic_rules(*checks), roles=roles()), says or {}, reloads)
+    return Play(with_settings(classic_rules(*checks), roles=roles()), says or {}, reloads)
 
 
 def play_standard(says: dict[str, Any] | None = None, *checks: str, reloads: bool = False) -> Play:
-    return Play(replace(session(checks), roles=roles()), says or {}, reloads)
+    return Play(with_settings(session(checks), roles=roles()), says or {}, reloads)
 
 
 def with_instructions(play: Play, text: str) -> Play:
@@ -393,7 +393,7 @@ def tasks_of(**texts: str) -> dict[str, Any]:
 
 def standard_waves() -> Play:
     play = brief()
-    play.rules = replace(play.rules, by_waves=True)
+    play.rules = with_settings(play.rules, by_waves=True)
     play.says["plan:plan-breakdown@1"] = tasks_of(
         task_1=task("task-1"), task_2=task("task-2", "task-1"), task_3=task("task-3"), task_4=task("task-4", "task-3")
     )
@@ -424,7 +424,7 @@ def standard_conflict() -> Play:
 
 def standard_nested() -> Play:
     """Everything is below `iterations/<N>/`; knowledge that nobody decided about is carried over."""
-    rules = replace(session(), layout=Layout(HOME, nested=True), roles=roles())
+    rules = with_settings(session(), layout=Layout(HOME, nested=True), roles=roles())
     bad = {f"review:task-3-{n}": {"answer": FAILED_REVIEW} for n in (1, 2, 3)}
     play = with_instructions(Play(rules, bad, is_brief=True), "- approval: signal\n- max_cycles: 0\n").run()
     play.edit(f"{HOME}/iterations/2/feedbacks/20261116-100000/feedbacks.md", FEEDBACK)
@@ -434,7 +434,12 @@ def standard_nested() -> Play:
 def standard_foreign() -> Play:
     play = brief({"review:session-1.0": {"answer": GAPS}})
     names = frozenset(("planner", "questioner", "executor", "reviewer", "librarian"))
-    play.rules = replace(play.rules, roles=replace(play.rules.roles, foreign=names, skills=(".skills", "more")))
+    play.rules = replace(
+        play.rules,
+        settings=replace(
+            play.rules.settings, roles=replace(play.rules.settings.roles, foreign=names, skills=(".skills", "more"))
+        ),
+    )
     return play.run()
 
 
@@ -643,7 +648,9 @@ def classic_three_reviews() -> Play:
 def classic_foreign() -> Play:
     play = brief_classic("all", says={"review:session-1": {"answer": GAPS, "documents": {"review.md": "# R\n"}}})
     names = frozenset(("planner", "questioner", "executor", "reviewer"))
-    play.rules = replace(play.rules, roles=replace(play.rules.roles, foreign=names))
+    play.rules = replace(
+        play.rules, settings=replace(play.rules.settings, roles=replace(play.rules.settings.roles, foreign=names))
+    )
     return play.run()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from test_session_parity import FAILED_REVIEW, HOME, PLAYS, Play, classic, play_standard, roles, with_instructions
+from test_session_rules import with_settings
 
 from ralph.core.check_output import excerpt_output
 from ralph.core.checks import CheckResult, CheckStatus, Finding, Rule, Verdict
@@ -91,7 +92,7 @@ def plays(layout: str) -> Iterator[Play]:
     start = play_standard if layout == "standard" else classic
     rework = {"review:task-1-1": {"answer": FAILED_REVIEW}, "check:task-2-1": False}
     first = start(rework, "make test") if layout == "standard" else classic("make test", says=rework)
-    first.rules = replace(first.rules, knowledge=(".docs/how-to/build.md",))
+    first.rules = with_settings(first.rules, knowledge=(".docs/how-to/build.md",))
     yield first.run()
     for what in RECORDED:
         if f"{layout}-{what}" in PLAYS:
@@ -119,7 +120,7 @@ def play_failed_checks(layout: str) -> Play:
     finding = Finding(Rule.TEST_SKIPPED, "test_cart.py", 17, "test_discount is skipped.")
     says = {"check:task-1-1": Verdict((failed,)), "check:task-2-1": Verdict((passed,), (finding,))}
     play = play_standard(says, "make test") if layout == "standard" else classic("make test", says=says)
-    play.rules = replace(play.rules, knowledge=(".docs/how-to/build.md",))
+    play.rules = with_settings(play.rules, knowledge=(".docs/how-to/build.md",))
     return play.run()
 
 

@@ -10,6 +10,7 @@ import pytest
 from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
 from ralph.core.events import (
     ChecksEnded,
+    Do,
     DocumentEdited,
     Event,
     Merge,
@@ -17,20 +18,22 @@ from ralph.core.events import (
     MergeResult,
     Promote,
     RunChecks,
+    RunEnded,
     Stop,
     TurnEnded,
     TurnStarted,
     Work,
 )
+from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
 from ralph.documents import answers
 from ralph.documents.session import metadata, progress
 from ralph.documents.session.layout import Layout
-from ralph.documents.session.metadata import State
+from ralph.documents.session.metadata import State, Status
 from ralph.documents.session.progress import Marker, is_legal_change
 from ralph.workflows.session.rules import Session
-from ralph.workflows.session.state import Roles, SessionState
+from ralph.workflows.session.state import Roles, SessionSettings, SessionState
 
 PLAN = "# Plan\n\n## Goal\nDo it\n\n## Success Criteria\n- it is done\n\n## Target Files\n\n## Context\n\n## Approach\n"
 ANY_TASK = """\
@@ -81,7 +84,13 @@ def commands(text: str) -> tuple[Check, ...]:
 
 
 def session(checks: tuple[str, ...] = (), *, by_waves: bool = False) -> Session:
-    return Session(ID, "Build it", Layout.of(ID), tuple(Check(one) for one in checks), commands, ROLES, NOW, by_waves)
+    compiled = tuple(Check(one) for one in checks)
+    return Session(SessionSettings(ID, "Build it", Layout.of(ID), compiled, commands, ROLES, NOW, by_waves))
+
+
+def with_settings(rules: Session, **changes: Any) -> Session:
+    """The same rules with other settings."""
+    return replace(rules, settings=replace(rules.settings, **changes))
 
 
 def tasks(chance: random.Random, numbers: range, iteration: int = 1, known: Iterable[str] = ()) -> dict[str, str]:
@@ -126,7 +135,7 @@ class Driver:
             assert decision.work, f"nothing to do in {self.state.state}"
             names = [work.key for work in decision.work]
             assert len(names) == len(set(names)), names
-            self.find_ref_changes(decision.work)
+            self.assert_no_shared_files(decision.work)
             self.start(decision.work)
             self.take(self.answer(self.chance.choice(decision.work)))
         raise AssertionError("the session does not come to an end")
@@ -135,7 +144,7 @@ class Driver:
         for started in turn_starts(self.state, works):
             self.take(started)
 
-    def find_ref_changes(self, works: tuple[Work, ...]) -> None:
+    def assert_no_shared_files(self, works: tuple[Work, ...]) -> None:
         """Those who run side by side never work on the same files, and nobody beside one who has to be alone."""
         names = [work.task for work in works if isinstance(work, TurnRequest) and work.role == "executor"]
         files = [file for name in names for file in self.state.tasks[name].files]
@@ -175,7 +184,7 @@ class Driver:
             if "/reports/" in path:
                 assert self.state.texts[path].startswith(text.split("## PART 2")[0][:200]), path
         assert progress.find_progress_problems(self.state.progress.text) == []
-        assert metadata.find_metadata_problems(self.documents[self.rules.layout.metadata]) == []
+        assert metadata.find_metadata_problems(self.documents[self.rules.settings.layout.metadata]) == []
         listed = {item.id for item in self.state.progress.items.values() if not item.is_planning}
         assert listed == set(self.state.tasks)
 
@@ -207,7 +216,7 @@ class Driver:
         return Verdict(tuple(CheckResult(check.title, status, 0.1, command=check.command) for check in checks))
 
     def asked_open_questions(self, iteration: int) -> bool:
-        path = self.rules.layout.questions(iteration, "feedback-driven")
+        path = self.rules.settings.layout.questions(iteration, "feedback-driven")
         return "no questions" not in self.state.progress.text and path in self.documents
 
     def turn(self, work: TurnRequest) -> TurnResult:
@@ -303,7 +312,7 @@ def test_whatever_the_roles_do_a_session_ends_and_every_edge_is_legal(seed: int)
 def test_feedback_begins_another_iteration_with_planning(seed: int) -> None:
     driver = Driver(session(), random.Random(seed), kill=True)
     assert driver.run().outcome is not Outcome.BLOCKED
-    path = driver.rules.layout.feedback(2, "20261116-100000")
+    path = driver.rules.settings.layout.feedback(2, "20261116-100000")
     driver.documents[path] = "---\niteration: 2\n---\n# Feedback\n\n## Critical Issues\n- [ ] **ISS-001**: no\n"
     driver.take(DocumentEdited(path, driver.documents[path]))
     assert (driver.state.state, driver.state.metadata.iteration) == (State.REPLANNING, 2)
@@ -318,6 +327,28 @@ def test_feedback_begins_another_iteration_with_planning(seed: int) -> None:
         "plan-update",
         "plan-rebreakdown",
     ]
-    assert driver.rules.layout.plan_copy(1) in driver.documents
+    assert driver.rules.settings.layout.plan_copy(1) in driver.documents
     driver.take(DocumentEdited(path, driver.documents[path]))
     assert driver.state.metadata.iteration == 2, "the same feedback counts once"
+
+
+def test_a_resumed_session_is_in_progress_again_when_a_merge_is_its_first_result() -> None:
+    driver = Driver(session(), random.Random(2))
+    while True:
+        decision = driver.rules.decide(driver.state, driver.now)
+        assert isinstance(decision, Do)
+        driver.start(decision.work)
+        merge = next((work for work in decision.work if isinstance(work, Merge)), None)
+        review = next(
+            (work for work in decision.work if isinstance(work, TurnRequest) and work.role == "reviewer"), None
+        )
+        if merge and review:
+            break
+        driver.take(driver.answer(next((work for work in decision.work if work is not merge), decision.work[0])))
+    failed = TurnResult(TurnEnd.FAILED, driver.now, driver.now + 1, error="boom")
+    driver.take(TurnEnded(review.key, 99, review.role, 1, failed))
+    driver.take(RunEnded(Outcome.BLOCKED, "boom", Spent(), Limits()))
+    assert driver.state.metadata.status is Status.BLOCKED
+    driver.state = driver.rules.load(driver.documents)
+    driver.take(MergeEnded(merge.key, merge.worktree, MergeResult.MERGED, "ralph/x", "abc"))
+    assert (driver.state.metadata.status, driver.state.flow.stop_reason) == (Status.IN_PROGRESS, "")

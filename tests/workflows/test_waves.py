@@ -126,8 +126,8 @@ def test_where_all_fail_the_run_ends_and_can_continue_with_the_same_wave() -> No
     world = stage(SETTINGS)
     stop = world.play(lambda world, hat: Turned(end=TurnEnd.FAILED) if hat == "builder" else agent(world, hat))
     assert stop and stop.outcome is Outcome.FAILED and "all of a wave failed (4 workers)" in stop.reason
-    ended = json.dumps({**json.loads(world.documents[world.rules.state_path]), "ended": True})
-    world.state = world.rules.load({world.rules.state_path: ended})
+    ended = json.dumps({**json.loads(world.documents[world.rules.context.state_path]), "ended": True})
+    world.state = world.rules.load({world.rules.context.state_path: ended})
     assert world.state.phase is HatsPhase.WAVE
     stop = world.play(agent)
     assert stop and stop.outcome is Outcome.SUCCESS
@@ -249,7 +249,7 @@ def test_the_time_of_a_wave_continues_where_it_was_when_its_run_continues() -> N
     world.play(agent, 2)
     world.tell(RunEnded(Outcome.PAUSED, "", Spent(), Limits()))
     world.now += 100_000.0
-    world.state = world.rules.load({world.rules.state_path: world.documents[world.rules.state_path]})
+    world.state = world.rules.load({world.rules.context.state_path: world.documents[world.rules.context.state_path]})
     assert world.state.phase is HatsPhase.WAVE
     decision = world.rules.decide(world.state, world.now)
     assert isinstance(decision, Do)

@@ -276,6 +276,23 @@ class TestWorktreeSetup:
 
         do(main())
 
+    def test_the_worktree_of_a_run_is_set_up_before_any_check_and_again_after_a_failure(self, repo: Path) -> None:
+        ready, broken = repo.parent / "ready", repo.parent / "broken"
+        broken.touch()
+        setup = f"test ! -f {broken} && sleep 0.3 && touch {ready}"
+        run = begin(repo, WorkLocation.WORKTREE, trees=TreeSettings(setup=(setup,)))
+        checks = [Check(f"test -f {ready}")]
+
+        async def main() -> None:
+            async with engine(repo, run) as e:
+                with pytest.raises(SetupError, match="failed"):
+                    await e.workspaces.check("c1", checks)
+                broken.unlink()
+                verdicts = await asyncio.gather(e.workspaces.check("c2", checks), e.workspaces.check("c3", checks))
+                assert [verdict.passed for verdict in verdicts] == [True, True]
+
+        do(main())
+
     def test_set_up_commands_run_once_and_again_where_what_they_need_changes(self, repo: Path) -> None:
         told = repo.parent / "told"
         setup = (f"pwd >> {told}", "! grep -q broken package.json")

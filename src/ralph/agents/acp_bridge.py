@@ -30,12 +30,13 @@ from ralph.agents.acp_program import (
     AcpSteering,
     AgentProgram,
     RequestRefused,
+    ToolUse,
     TurnFailed,
     UpdateReader,
     read_text,
     write_text,
 )
-from ralph.agents.adapter import EDITS, FULL_AUTO, PERMISSIONS, PLAN, READ_ONLY
+from ralph.agents.adapter import EDITS, FULL_AUTO, PERMISSIONS, PLAN, READ_ONLY, is_ralph_command
 from ralph.agents.failures import classify_failure
 from ralph.agents.programs import event_line
 from ralph.agents.reader import ErrorReporter, failed_result, success_result
@@ -55,7 +56,8 @@ HISTORY_SILENCE = 1.0
 FULL_ACCESS = ("full-access", "agent-full-access", "bypassPermissions", "yolo")
 """Modes in which an agent asks about nothing. In other modes, some agents refuse silently instead of asking."""
 MODES = {
-    EDITS: ("acceptEdits", "auto_edit", "auto-edit", "autoEdit", "workspace-write", "auto"),
+    # Goose asks only in its mode `approve`; its mode `auto` runs every command. `auto` of codex-acp is a sandbox.
+    EDITS: ("acceptEdits", "auto_edit", "auto-edit", "autoEdit", "workspace-write", "approve", "auto"),
     READ_ONLY: ("read-only", "readOnly", "ask", "approve", "default"),
     PLAN: ("plan", "architect"),
 }
@@ -74,7 +76,7 @@ OWN_ERRORS = {
     "goose": ("Ran into this error", "Network error: ", "I've reached the maximum number of actions"),
     "Copilot": ("Error: ",),
 }
-"""How the errors begin that some agents report as if they were an answer of their model."""
+"""Prefixes of errors that some agents report as if they were an answer of their model."""
 OWN_WARNINGS = {"@agentclientprotocol/codex-acp": ("Warning: ",)}
 """The same for warnings."""
 AUTH_REQUIRED, METHOD_NOT_FOUND = -32000, -32601
@@ -239,7 +241,7 @@ class AcpTurn:
                 await self._set_option(session_info, "mode", mode)
             except TurnFailed as error:
                 if self.request.permissions != FULL_AUTO:
-                    raise
+                    raise TurnFailed(f"it refused its mode {mode}: {error}", Failure.ACCESS) from None
                 # It stays in its default mode. If it uses a forbidden tool without asking, the turn fails.
                 sys.stderr.write(f"ralph: it refused its mode {mode}: {error}\n")
         models, wanted = _list_choices(session_info, "model"), self.request.model
@@ -360,7 +362,8 @@ class AcpTurn:
         """Allow it once, except for forbidden tools and what the permissions of the turn do not allow."""
         tool = self.updates.update_tool(request.inner("toolCall"))
         self.updates.report_use(tool)
-        is_allowed = self.updates.is_allowed(tool) and self._is_kind_allowed(tool.kind)
+        is_our_command = is_ralph_command(tool.arguments.text("command", "cmd"), os.environ.get("RALPH_BIN", ""))
+        is_allowed = self.updates.is_allowed(tool) and (self._is_kind_allowed(_find_kind(tool)) or is_our_command)
         wanted = ("allow_once", "allow_always") if is_allowed else ("reject_once", "reject_always")
         options = {option.text("kind"): option.text("optionId") for option in reversed(request.objects("options"))}
         choice = next((options[kind] for kind in wanted if kind in options), "")
@@ -370,6 +373,11 @@ class AcpTurn:
         if not choice:
             return {"outcome": {"outcome": "cancelled"}}
         return {"outcome": {"outcome": "selected", "optionId": choice}}
+
+
+def _find_kind(tool: ToolUse) -> str:
+    """The kind of a tool. Goose calls all of its own tools `other`."""
+    return "edit" if tool.kind == "other" and tool.names & {"write", "edit"} else tool.kind
 
 
 def _list_own_choices(session_info: Data, category: str) -> dict[str, str]:

@@ -466,6 +466,8 @@ class UpdateReader:
 
     def _add_chunk(self, update: Data) -> None:
         text, message_id = update.content_text("content"), update.text("messageId")
+        if text.startswith(_MODE_NOTICE):
+            return
         if not message_id and text.startswith(self.warning_prefixes):
             self.flush()
             self.emit(AgentEvent(EventKind.WARNING, one_line(text.partition(": ")[2])))
@@ -523,6 +525,8 @@ def _find_tool_names(meta: object, depth: int = 3) -> Iterator[str]:
             yield from _find_tool_names(value, depth - 1)
 
 
+_MODE_NOTICE = "[MODE_UPDATE] "
+"""How Gemini CLI says in its first message which mode Ralph chose."""
 _CACHED = ("cachedReadTokens", "cachedInputTokens")
 _REASONING = ("thoughtTokens", "reasoningOutputTokens")
 """The names that agents have for tokens from a cache, and for those of thoughts."""

@@ -31,6 +31,9 @@ from ralph.store.files import write_atomic
 FULL_AUTO, EDITS, READ_ONLY, PLAN = PERMISSIONS = ("full-auto", "edits", "read-only", "plan")
 """Do everything; change files but run no commands that need an approval; change nothing; plan and change nothing."""
 
+TOOL_COMMANDS = ("emit", "tools", "wave", "diff")
+"""The commands of `ralph` that prompts ask agents to run. None of them changes a file of the project."""
+
 OWN_FILES = "agent"
 """The directory of a turn for files of the agent program, such as its history."""
 
@@ -55,6 +58,8 @@ class Call:
     """The file with the prompt, for programs that do not read it from standard input."""
     permissions: str = FULL_AUTO
     """What the agent may do without an approval: one of `PERMISSIONS`."""
+    ralph: str = "ralph"
+    """The path of the `ralph` that prompts ask the agent to run."""
 
     @property
     def own_files(self) -> Path:
@@ -82,6 +87,8 @@ class Abilities:
     """Reports what they cost."""
     names_model: bool = False
     """Reports the model, so that Ralph can compute the cost."""
+    quota: bool = False
+    """Reports which share of a subscription is used."""
     budget: bool = False
     """Stops by itself when the budget is used up."""
     step_limit: bool = False
@@ -90,6 +97,23 @@ class Abilities:
     """Uses the model that it is asked for."""
     tool_limits: bool = False
     """Can be kept from using some of its tools."""
+
+
+@dataclass(frozen=True)
+class OwnMode:
+    """A mode in the user's own settings of an agent in which it can do less than everything."""
+
+    level: str
+    """The level of permissions with the same meaning; empty if there is none."""
+    setting: str
+    """The setting, as `permissions.defaultMode: plan`."""
+    path: Path
+    """The file with the setting."""
+
+    @property
+    def text(self) -> str:
+        """The setting and its file."""
+        return f"`{self.setting}` in {self.path}"
 
 
 class Reader(Protocol):
@@ -107,6 +131,24 @@ def model_in(arguments: Sequence[str]) -> str:
         if argument.startswith("--model="):
             return argument.removeprefix("--model=")
     return ""
+
+
+def list_ralph_commands(call: Call) -> list[str]:
+    """The prefixes of commands that an agent may run although it may run no others: `ralph` by its name and by its path."""
+    programs = dict.fromkeys(("ralph", shlex.quote(call.ralph)))
+    return [f"{program} {command}" for program in programs for command in TOOL_COMMANDS]
+
+
+_SIMPLE_COMMAND = re.compile(r"""(?:'[^']*'|"[^"$`\\]*"|[^'"$`\\;|&<>()\n])*""")
+"""A command line in which a shell starts one program, writes no file and expands no variable."""
+
+
+def is_ralph_command(text: str, path: str) -> bool:
+    """Whether a command line runs one of `TOOL_COMMANDS`, and does nothing else. `path` is the path of `ralph`."""
+    if not _SIMPLE_COMMAND.fullmatch(text):
+        return False
+    words = shlex.split(text)
+    return len(words) > 1 and words[0] in ("ralph", path) and words[1] in TOOL_COMMANDS
 
 
 def options_in(arguments: Sequence[str]) -> set[str]:
@@ -142,6 +184,8 @@ class Adapter(ABC):
     """Its own arguments for each level of permissions that it has."""
     permission_options: tuple[str, ...] = ()
     """Its options that choose a mode. If the user passes one of them, Ralph passes none."""
+    levels_with_ralph: tuple[str, ...] = (FULL_AUTO,)
+    """The levels of permissions at which it can run `ralph emit` and `ralph tools`."""
     instruction_files: tuple[str, ...] = ()
     """The files with instructions of a project that it reads by itself. If several are there, it reads all of them."""
     hook_arguments: tuple[str, ...] = ()
@@ -197,6 +241,23 @@ class Adapter(ABC):
     def chooses_mode(self, arguments: tuple[str, ...]) -> bool:
         """Whether the user's arguments choose its permission mode."""
         return not options_in(arguments).isdisjoint(self.permission_options)
+
+    def find_own_mode(self, workspace: Path, environment: Mapping[str, str]) -> OwnMode | None:
+        """The safer mode that its own settings choose, for a user who passes none."""
+        return None
+
+    def is_restricted(self, call: Call) -> bool:
+        """Whether it may refuse commands in this turn."""
+        return call.permissions != FULL_AUTO or self.chooses_mode(call.arguments)
+
+    def can_run_ralph(self, call: Call) -> bool:
+        """Whether it can run the commands of `ralph` in its prompts. In a mode of the user, Ralph cannot know."""
+        can_run = self.abilities.commands and call.permissions in self.levels_with_ralph
+        return can_run and not self.chooses_mode(call.arguments)
+
+    def needs_path_of_ralph(self, call: Call) -> bool:
+        """Whether its prompts name `ralph` by its path. Agents that check commands cannot check a variable."""
+        return self.refuses_variables or self.is_restricted(call)
 
     def reads_instructions(self, name: str, workspace: Path) -> bool:
         """Whether it reads such a file of the project by itself, or through a file of its own that names it or links to it."""

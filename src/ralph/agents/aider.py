@@ -39,7 +39,7 @@ class Aider(Adapter):
 
     name = "aider"
     install = "python -m pip install aider-chat"
-    advice = "name a model, and set the key of its provider, as OPENAI_API_KEY or ANTHROPIC_API_KEY"
+    advice = "name a model, and set the key of its provider, for example OPENAI_API_KEY or ANTHROPIC_API_KEY"
     abilities = Abilities(commands=False, resume=True, session=True, tokens=True, cost=True)
     keys = failures.LITELLM_KEYS
     credentials = (".aider/oauth-keys.env",)

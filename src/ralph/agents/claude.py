@@ -18,14 +18,16 @@ from ralph.agents.adapter import (
     Abilities,
     Adapter,
     Call,
+    OwnMode,
     build_hooks,
+    list_ralph_commands,
     options_in,
     read_version,
 )
 from ralph.agents.failures import classify_failure
 from ralph.agents.prices import Prices
 from ralph.agents.reader import StreamReader, success_result
-from ralph.agents.stream_lines import TEXT_CHARS, Data, describe_tool, one_line
+from ralph.agents.stream_lines import TEXT_CHARS, Data, describe_tool, one_line, read_settings
 from ralph.core.limits import Usage
 from ralph.core.turns import AgentEvent, EventKind, Failure
 
@@ -52,6 +54,9 @@ _ERRORS = {
     "server_error": Failure.OVERLOAD,
     "connection_failed": Failure.OVERLOAD,
 }
+_OWN_LEVELS = {"acceptEdits": EDITS, "plan": PLAN, "dontAsk": READ_ONLY, "auto": ""}
+"""The modes that its settings can choose. The mode `default` is that of users who chose none."""
+_MANAGED = Path("/etc/claude-code/managed-settings.json")
 _MODES = {
     FULL_AUTO: ("--dangerously-skip-permissions",),
     EDITS: ("--permission-mode", "acceptEdits"),
@@ -69,7 +74,15 @@ class Claude(Adapter):
     install = "npm install -g @anthropic-ai/claude-code"
     advice = "run `claude` and type /login, or set ANTHROPIC_API_KEY"
     abilities = Abilities(
-        resume=True, session=True, hooks=True, tokens=True, cost=True, budget=True, step_limit=True, tool_limits=True
+        resume=True,
+        session=True,
+        hooks=True,
+        tokens=True,
+        cost=True,
+        quota=True,
+        budget=True,
+        step_limit=True,
+        tool_limits=True,
     )
     keys = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
     services = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
@@ -78,18 +91,24 @@ class Claude(Adapter):
     instruction_files = ("CLAUDE.md",)
     permission_modes = _MODES
     permission_options = ("--permission-mode", "--dangerously-skip-permissions", "--permission-prompt-tool")
+    levels_with_ralph = (FULL_AUTO, EDITS, PLAN)
     hook_arguments = ("--settings", json.dumps({"hooks": build_hooks("claude", _EVENTS)}))
 
     def command(self, call: Call) -> tuple[str, ...]:
-        """Print mode. The list of tools comes before other options: it would swallow an argument that follows it."""
+        """Print mode. The lists of tools come before other options: they would swallow an argument that follows them."""
         tools: list[str] = []
+        allowed: list[str] = []
         for name in call.without_tools:
             tools += _TOOLS.get(name, (name,))
+        if self.is_restricted(call):
+            # Claude Code allows a command by such a rule only if it does nothing else: no `&&`, no `$(...)`.
+            allowed = [f"Bash({command}:*)" for command in list_ralph_commands(call)]
         if call.permissions == READ_ONLY and not self.chooses_mode(call.arguments):
             tools += _CHANGES
         return (
             self.program,
             "-p",
+            *(("--allowedTools", *allowed) if allowed else ()),
             *(("--disallowedTools", *tools) if tools else ()),
             *("--output-format", "stream-json", "--verbose", *self.permission_arguments(call)),
             *(("--model", call.model) if call.model else ()),
@@ -99,6 +118,22 @@ class Claude(Adapter):
             *(self.hook_arguments if self.can_receive_messages(call) else ()),
             *call.arguments,
         )
+
+    def find_own_mode(self, workspace: Path, environment: Mapping[str, str]) -> OwnMode | None:
+        """`permissions.defaultMode`: of the machine, the project, or the user.
+
+        With `disableBypassPermissionsMode`, it denies everything if it is started with every permission.
+        """
+        project = workspace / ".claude"
+        own = self.settings_home(environment) / "settings.json"
+        for path in (_MANAGED, project / "settings.local.json", project / "settings.json", own):
+            permissions = read_settings(path).inner("permissions")
+            mode = permissions.text("defaultMode")
+            if mode in _OWN_LEVELS:
+                return OwnMode(_OWN_LEVELS[mode], f"permissions.defaultMode: {mode}", path)
+            if permissions.text("disableBypassPermissionsMode") == "disable":
+                return OwnMode(EDITS, "permissions.disableBypassPermissionsMode", path)
+        return None
 
     def can_receive_messages(self, call: Call) -> bool:
         """Through hooks beside those of the user, unless the user's arguments replace our settings."""

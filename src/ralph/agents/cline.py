@@ -19,7 +19,8 @@ _OWN_ENDS = {
     "max_iterations": "it reached its own turn limit",
     "mistake_limit": "it made too many mistakes in a row",
 }
-_MODES = {FULL_AUTO: ("--act", "--auto-approve", "true"), PLAN: ("--plan",)}
+# Its mode `plan` alone runs commands whose text does not show that they write, such as `sh -c '...'`.
+_MODES = {FULL_AUTO: ("--act", "--auto-approve", "true"), PLAN: ("--plan", "--auto-approve", "false")}
 
 
 class Cline(Adapter):

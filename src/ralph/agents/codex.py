@@ -1,5 +1,6 @@
 """Codex: how it is started and what its stream says. Measured with 0.169.0."""
 
+import base64
 import contextlib
 import json
 import os
@@ -24,6 +25,7 @@ from ralph.agents.adapter import (
     Abilities,
     Adapter,
     Call,
+    OwnMode,
     cache_path,
     hook_command,
     short_hash,
@@ -31,7 +33,7 @@ from ralph.agents.adapter import (
 )
 from ralph.agents.failures import plausible_reset
 from ralph.agents.reader import Meter, StreamReader
-from ralph.agents.stream_lines import Data, describe_todos, one_line, parse_line
+from ralph.agents.stream_lines import Data, describe_todos, one_line, parse_line, read_settings
 from ralph.core.errors import StorageError
 from ralph.core.limits import Usage
 from ralph.core.turns import AgentEvent, EventKind
@@ -141,6 +143,9 @@ _OWN_WAIT_SECONDS = 10.0
 _RETRY_LOG = re.compile(r"(\d{4}-[\d-]+T[\d:.]+Z) +WARN [^(]*\(\d+/\d+ in ([\d.]+)s\)")
 """A wait before a retry in its log. Waits below a second, which it names in milliseconds, do not matter."""
 _RECORD_TAIL = 256 * 1024
+_MAX_RETRIES = {"request_max_retries": 1, "stream_max_retries": 2}
+"""How often it repeats a request, and how often it does that again. Its own limits are four and five."""
+_PLAIN_KEY = re.compile(r"[\w-]+")
 _FEATURES = {"sub-agents": "multi_agent"}
 _TOOL_ITEMS = ("command_execution", "file_change", "mcp_tool_call", "web_search", "collab_tool_call")
 _MODES = {
@@ -150,18 +155,30 @@ _MODES = {
 }
 
 
+_OWN_LEVELS = {
+    "read-only": READ_ONLY,
+    ":read-only": READ_ONLY,
+    "workspace-write": EDITS,
+    ":workspace": EDITS,
+    **dict.fromkeys(("untrusted", "on-request", "on-failure"), EDITS),
+}
+"""Its sandboxes, its own profiles of permissions, and its policies for approvals."""
+
+
 class Codex(Adapter):
     """Codex, by OpenAI."""
 
     name = "codex"
     install = "npm install -g @openai/codex"
     advice = "run `codex login`, or set CODEX_API_KEY"
-    abilities = Abilities(resume=True, session=True, hooks=True, tokens=True, sandbox=True, tool_limits=True)
+    abilities = Abilities(
+        resume=True, session=True, hooks=True, tokens=True, quota=True, sandbox=True, tool_limits=True
+    )
     keys = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN")
     settings = ("CODEX_HOME", ".codex")
-    credentials = ("auth.json",)
     instruction_files = ("AGENTS.md",)
     permission_modes = _MODES
+    levels_with_ralph = (FULL_AUTO, EDITS)
     permission_options = (
         *("--dangerously-bypass-approvals-and-sandbox", "--yolo", "--full-auto", "--sandbox", "-s"),
         *("--ask-for-approval", "-a", "sandbox_mode", "approval_policy"),
@@ -177,13 +194,33 @@ class Codex(Adapter):
             *("-c", "check_for_update_on_startup=false"),
             # A login shell resets PATH, and `ralph` is no longer on it. Versions that do not know the setting ignore it.
             *("-c", "allow_login_shell=false"),
-            *_config_options(features),
+            *_config_options((*features, *self._limit_retries(call))),
             *(("-m", call.model) if call.model else ()),
             *(self.hook_arguments if self.can_receive_messages(call) else ()),
             *call.arguments,
             *(("resume", call.session) if call.session else ()),
             "-",
         )
+
+    def _limit_retries(self, call: Call) -> Iterator[str]:
+        """Settings that limit its requests to a provider that fails to six, not thirty, unless the user's settings do.
+
+        Codex refuses such settings for its built-in providers.
+        """
+        settings = read_config(self.settings_home({**os.environ, **self.variables}) / "config.toml")
+        profile = settings.inner("profiles", profile_in(call.arguments) or settings.text("profile"))
+        name = setting_in(call.arguments, "model_provider") or profile.text("model_provider")
+        name = name or settings.text("model_provider")
+        provider = settings.inner("model_providers", name)
+        for key, most in _MAX_RETRIES.items():
+            option = f"model_providers.{name}.{key}"
+            if (
+                provider
+                and _PLAIN_KEY.fullmatch(name)
+                and key not in provider
+                and not setting_in(call.arguments, option)
+            ):
+                yield f"{option}={most}"
 
     def environment(self, call: Call) -> Mapping[str, str]:
         """Make it log how long it waits before a retry. Only its log on standard error reports that."""
@@ -210,10 +247,7 @@ class Codex(Adapter):
         The built-in provider does not send OPENAI_API_KEY (`codex login status`: not logged in).
         """
         config = self.settings_in(environment, home) / "config.toml"
-        try:
-            settings = Data.of(tomllib.loads(config.read_text(encoding="utf-8")))
-        except (OSError, ValueError):
-            settings = Data()
+        settings = read_config(config)
         name = settings.text("model_provider")
         provider = settings.inner("model_providers", name)
         if provider and provider.get("requires_openai_auth") is not True:
@@ -224,11 +258,40 @@ class Codex(Adapter):
                 return True, key
             return False, f"set {key}, which the provider {name} in {config} needs"
         signed_in, detail = super().sign_in(environment, home)
+        if signed_in is False:
+            signed_in, detail = self._read_login(config.with_name("auth.json"))
         if signed_in is False and environment.get("OPENAI_API_KEY"):
             detail = (
                 f"{detail}; OPENAI_API_KEY alone is not used: `printenv OPENAI_API_KEY | codex login --with-api-key`"
             )
         return signed_in, detail
+
+    def _read_login(self, path: Path) -> tuple[bool, str]:
+        """Whether the file of `codex login` has a key, or the tokens of an account. Codex refuses tokens that it cannot read."""
+        if not path.exists():
+            return False, self.advice
+        login = read_settings(path)
+        tokens = login.inner("tokens")
+        names = ("id_token", "access_token", "refresh_token")
+        if login.text("OPENAI_API_KEY") or (all(map(tokens.text, names)) and _is_token(tokens.text("id_token"))):
+            return True, str(path)
+        return False, f"{path} has neither a key nor the tokens of an account: {self.advice}"
+
+    def find_own_mode(self, workspace: Path, environment: Mapping[str, str]) -> OwnMode | None:
+        """The sandbox or the profile of permissions in `config.toml`, or a policy that asks. The project's file comes first.
+
+        In `exec`, codex never asks the user: its policy then means its usual sandbox, in which it can change the workspace.
+        """
+        for path in (workspace / ".codex" / "config.toml", self.settings_home(environment) / "config.toml"):
+            settings = read_config(path)
+            chosen = settings.inner("profiles", settings.text("profile"))
+            for key in ("sandbox_mode", "default_permissions", "approval_policy"):
+                mode = chosen.text(key) or settings.text(key)
+                if mode in _OWN_LEVELS:
+                    return OwnMode(_OWN_LEVELS[mode], f'{key} = "{mode}"', path)
+                if mode and key != "approval_policy":
+                    break
+        return None
 
     def can_receive_messages(self, call: Call) -> bool:
         """Through hooks that it trusts, unless the user's arguments set other hooks."""
@@ -256,6 +319,16 @@ class Codex(Adapter):
         return models.pop() if len(models) == 1 else ""
 
 
+def _is_token(text: str) -> bool:
+    """Whether it is a JSON Web Token: three parts, of which the second is a JSON object in base64."""
+    parts = text.split(".")
+    if len(parts) != 3:
+        return False
+    with contextlib.suppress(ValueError):
+        return bool(parse_line(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))))
+    return False
+
+
 def setting_in(arguments: Sequence[str], key: str) -> str:
     """The value that `-c KEY=VALUE` in the user's own arguments gives a key."""
     for argument, following in pairwise((*arguments, "")):
@@ -272,12 +345,17 @@ def profile_in(arguments: Sequence[str]) -> str:
     return next((following for argument, following in pairs if argument in ("-p", "--profile")), "")
 
 
+def read_config(path: Path) -> Data:
+    """The settings in a `config.toml`; empty if there are none, or if they cannot be read."""
+    try:
+        return Data.of(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return Data()
+
+
 def model_in_config(directory: Path, profile: str) -> str:
     """The model in the `config.toml` of a directory; empty if it names none, or cannot be read."""
-    try:
-        settings = Data.of(tomllib.loads((directory / "config.toml").read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return ""
+    settings = read_config(directory / "config.toml")
     chosen = profile or settings.text("profile")
     return settings.inner("profiles", chosen).text("model") or settings.text("model")
 

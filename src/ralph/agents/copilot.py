@@ -49,7 +49,7 @@ class Copilot(Adapter):
 
     name = "copilot"
     install = "npm install -g @github/copilot"
-    advice = "run `copilot` and type /login, or set COPILOT_GITHUB_TOKEN; for a provider of yours, check its key"
+    advice = "run `copilot` and type /login, or set COPILOT_GITHUB_TOKEN; for your own provider, check its key"
     abilities = Abilities(resume=True, session=True, hooks=True, tokens=True, names_model=True, tool_limits=True)
     keys = ("COPILOT_PROVIDER_BASE_URL", "COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN")
     settings = ("COPILOT_HOME", ".copilot")

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +9,16 @@ from pathlib import Path
 from ralph.agents.adapter import (
     EDITS,
     FULL_AUTO,
+    PERMISSIONS,
     PLAN,
     READ_ONLY,
     Abilities,
     Adapter,
     Call,
+    OwnMode,
     build_hooks,
     cache_path,
+    list_ralph_commands,
     options_in,
     point_link,
     short_hash,
@@ -24,7 +26,7 @@ from ralph.agents.adapter import (
 )
 from ralph.agents.failures import classify_failure, failure_from_stderr
 from ralph.agents.reader import StreamReader
-from ralph.agents.stream_lines import TEXT_CHARS, Data, one_line, read_model
+from ralph.agents.stream_lines import TEXT_CHARS, Data, one_line, parse_settings, read_model, read_settings
 from ralph.core.limits import Usage
 from ralph.core.turns import AgentEvent, Failure
 
@@ -82,19 +84,11 @@ def _mirror(theirs: Path, home: Path) -> None:
         point_link(link, target)
 
 
-_STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
-"""Its settings are JSON with comments. A string can contain what looks like a comment."""
-
-
-def _drop_comment(match: re.Match[str]) -> str:
-    return match[0] if match[0].startswith('"') else ""
-
-
 def _limit_attempts(path: Path) -> str:
     """The user's settings with our limit of attempts; empty if they have one, or if Ralph cannot read them."""
     try:
         text = path.read_text(encoding="utf-8") if path.exists() else "{}"
-        settings = Data.of(json.loads(_STRING_OR_COMMENT.sub(_drop_comment, text)))
+        settings = parse_settings(text)
     except ValueError:
         return ""
     general = settings.inner("general")
@@ -123,6 +117,59 @@ _MODES = {
 }
 
 
+def _find_method(environment: Mapping[str, str]) -> tuple[str, str]:
+    """The way to sign in that the environment chooses, and the variable that does; empty if none does."""
+    if environment.get("GOOGLE_GENAI_USE_GCA") == "true":
+        return "oauth-personal", "GOOGLE_GENAI_USE_GCA"
+    if environment.get("GOOGLE_GENAI_USE_VERTEXAI") == "true":
+        return "vertex-ai", "GOOGLE_GENAI_USE_VERTEXAI"
+    if environment.get("GOOGLE_GEMINI_BASE_URL"):
+        return "gateway", "GOOGLE_GEMINI_BASE_URL"
+    if environment.get("GEMINI_API_KEY"):
+        return "gemini-api-key", "GEMINI_API_KEY"
+    if "true" in (environment.get("CLOUD_SHELL"), environment.get("GEMINI_CLI_USE_COMPUTE_ADC")):
+        return "compute-default-credentials", "the machine's own credentials"
+    return "", ""
+
+
+def _check_method(method: str, source: str, directory: Path, environment: Mapping[str, str]) -> tuple[bool | None, str]:
+    """Whether what a way to sign in needs is there. `source` says who chose it."""
+    match method:
+        case "oauth-personal":
+            path = directory / "oauth_creds.json"
+            if read_settings(path).text("access_token", "refresh_token"):
+                return True, str(path)
+            choice = "or choose `gemini-api-key` there and set GEMINI_API_KEY"
+            return False, f"run `gemini` and sign in, {choice}: {source} asks for a Google account, and there is none"
+        case "gemini-api-key":
+            has_key = bool(environment.get("GEMINI_API_KEY"))
+            return has_key, "GEMINI_API_KEY" if has_key else f"set GEMINI_API_KEY: {source} asks for it"
+        case "vertex-ai":
+            has_project = environment.get("GOOGLE_CLOUD_PROJECT") and environment.get("GOOGLE_CLOUD_LOCATION")
+            if has_project or environment.get("GOOGLE_API_KEY"):
+                return None, f"{source}; Ralph does not check the sign-in of that service"
+            needed = "GOOGLE_CLOUD_PROJECT and GOOGLE_CLOUD_LOCATION, or GOOGLE_API_KEY"
+            return False, f"set {needed}: {source} asks for them"
+        case "gateway":
+            return False, f"run `gemini` and choose how to sign in: {source} alone does not"
+        case "":
+            return False, ""
+    return None, f"{source}; Ralph does not check the sign-in of that service"
+
+
+_OWN_LEVELS = {"auto_edit": EDITS, "plan": PLAN}
+"""The modes that its settings can choose. The mode `default` is that of users who chose none."""
+
+
+def allow_ralph_commands(call: Call) -> tuple[str, str]:
+    """The arguments that allow the commands of `ralph`, and no command that does anything else.
+
+    A comma would separate two rules.
+    """
+    rules = [f"run_shell_command({command})" for command in list_ralph_commands(call) if "," not in command]
+    return "--allowed-tools", ",".join(rules)
+
+
 class Gemini(Adapter):
     """Gemini CLI, by Google. Its limits are in the user's files, which Ralph does not change, not even for our hooks."""
 
@@ -130,20 +177,18 @@ class Gemini(Adapter):
     install = "npm install -g @google/gemini-cli"
     advice = "run `gemini` and choose how to sign in, or set GEMINI_API_KEY"
     abilities = Abilities(resume=True, session=True, hooks=True, tokens=True, names_model=True)
-    keys = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
-    services = ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA")
     settings = ("GEMINI_CLI_HOME", ".")
-    credentials = (".gemini/oauth_creds.json",)
-    may_hold = (".gemini/.env",)
 
     instruction_files = ("GEMINI.md",)
     permission_modes = _MODES
     permission_options = ("--approval-mode", "--yolo", "-y")
+    levels_with_ralph = PERMISSIONS
 
     def command(self, call: Call) -> tuple[str, ...]:
         """The prompt comes from standard input. The directory is trusted for this turn."""
         return (
             self.program,
+            *(allow_ralph_commands(call) if self.is_restricted(call) else ()),
             *("-o", "stream-json", *self.permission_arguments(call), "--skip-trust"),
             *(("-m", call.model) if call.model else ()),
             *(("--resume", call.session) if call.session else ()),
@@ -156,6 +201,37 @@ class Gemini(Adapter):
         return environment.get("GEMINI_MODEL", "") or read_model(
             call.workspace / ".gemini" / "settings.json", home / ".gemini" / "settings.json"
         )
+
+    def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
+        """By the method in its settings, else by the variables, as Gemini CLI itself decides without a terminal.
+
+        A method in its settings wins over a key in the environment.
+        """
+        directory = self.settings_in(environment, home) / ".gemini"
+        method = read_settings(directory / "settings.json").inner("security", "auth").text("selectedType")
+        source = f"`security.auth.selectedType: {method}` in {directory / 'settings.json'}"
+        if not method:
+            method, source = _find_method(environment)
+        signed_in, detail = _check_method(method, source, directory, environment)
+        if signed_in is False and method != "gateway":
+            for name in (".env", "gemini-credentials.json"):
+                if (directory / name).is_file():
+                    return None, f"set up in {directory / name}; Ralph does not check the key"
+        return signed_in, detail or self.advice
+
+    def find_own_mode(self, workspace: Path, environment: Mapping[str, str]) -> OwnMode | None:
+        """`general.defaultApprovalMode`, the project's first. With `security.disableYoloMode`, it refuses --yolo."""
+        for path in (
+            workspace / ".gemini" / "settings.json",
+            self.settings_home(environment) / ".gemini/settings.json",
+        ):
+            settings = read_settings(path)
+            mode = settings.inner("general").text("defaultApprovalMode") or settings.inner("tools").text("approvalMode")
+            if level := _OWN_LEVELS.get(mode):
+                return OwnMode(level, f"general.defaultApprovalMode: {mode}", path)
+            if settings.inner("security").get("disableYoloMode") is True:
+                return OwnMode(EDITS, "security.disableYoloMode", path)
+        return None
 
     def environment(self, call: Call) -> Mapping[str, str]:
         """One process instead of two. On GitHub, it would hide RALPH_TURN, the mark of the turn, from its tools."""

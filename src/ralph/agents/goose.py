@@ -1,5 +1,6 @@
 """Goose: how it is started and what its stream says. Measured with 1.52.0, and 0.20.2 (without marks on messages)."""
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import time
 
-from ralph.agents.adapter import Abilities, Adapter, Call
+from ralph.agents.adapter import PLAN, READ_ONLY, Abilities, Adapter, Call, OwnMode
 from ralph.agents.reader import Meter, StreamReader
 from ralph.agents.stream_lines import TEXT_CHARS, Data, one_line, parse_line
 from ralph.core.limits import Usage
@@ -19,6 +20,10 @@ _REFUSAL = re.compile(r"\s*error: (.+)")
 """What it prints instead of a banner."""
 _TURN_LIMIT = "I've reached the maximum number of actions"
 _OWN_MESSAGES = ("Ran into this error", "Network error: ", _TURN_LIMIT)
+
+
+_OWN_LEVELS = {"approve": READ_ONLY, "smart_approve": READ_ONLY, "chat": PLAN}
+_MODE_SETTING = re.compile(rf"""^GOOSE_MODE: *["']?({"|".join(_OWN_LEVELS)})\b""", re.MULTILINE)
 
 
 class Goose(Adapter):
@@ -43,6 +48,18 @@ class Goose(Adapter):
             *(("--resume", "--session-id", call.session) if call.session else ()),
             *call.arguments,
         )
+
+    def chooses_mode(self, arguments: tuple[str, ...]) -> bool:
+        """With a variable: it has no option for the mode."""
+        return {**os.environ, **self.variables}.get("GOOSE_MODE", "auto") not in ("auto", "")
+
+    def find_own_mode(self, workspace: Path, environment: Mapping[str, str]) -> OwnMode | None:
+        """`GOOSE_MODE` in its settings. In its other modes it asks before it uses a tool, or has no tools."""
+        path = self.settings_home(environment) / "goose" / "config.yaml"
+        with contextlib.suppress(OSError):
+            if found := _MODE_SETTING.search(path.read_text(encoding="utf-8", errors="replace")):
+                return OwnMode(_OWN_LEVELS[found[1]], f"GOOSE_MODE: {found[1]}", path)
+        return None
 
     def environment(self, call: Call) -> Mapping[str, str]:
         """Every tool approved, unless the user chose another mode.

@@ -15,7 +15,7 @@ _PLUGINS = Path(__file__).with_name("plugins")
 _OWN_ENDS = {
     "LimitsExceeded": "it reached its own cost or step limit",
     "TimeExceeded": "it reached its own time limit",
-    "RepeatedFormatError": "its model did not answer in the form that it wants",
+    "RepeatedFormatError": "its model did not answer in the required format",
 }
 
 
@@ -24,7 +24,9 @@ class Mini(Adapter):
 
     name = "mini"
     install = "python -m pip install mini-swe-agent mcp"
-    advice = "run `mini-extra config setup`, or name a model and set the key of its provider, as OPENAI_API_KEY"
+    advice = (
+        "run `mini-extra config setup`, or name a model and set the key of its provider, for example OPENAI_API_KEY"
+    )
     abilities = Abilities(hooks=True, tokens=True, names_model=True, cost=True, budget=True, step_limit=True)
     keys = failures.LITELLM_KEYS
     settings = ("MSWEA_GLOBAL_CONFIG_DIR", ".config/mini-swe-agent")

@@ -7,10 +7,20 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from ralph.agents.adapter import EDITS, FULL_AUTO, PLAN, READ_ONLY, Abilities, Adapter, Call
+from ralph.agents.adapter import (
+    EDITS,
+    FULL_AUTO,
+    PLAN,
+    READ_ONLY,
+    Abilities,
+    Adapter,
+    Call,
+    OwnMode,
+    list_ralph_commands,
+)
 from ralph.agents.failures import classify_failure, find_limit_end
 from ralph.agents.reader import StreamReader
-from ralph.agents.stream_lines import TEXT_CHARS, Data, parse_line, read_model
+from ralph.agents.stream_lines import TEXT_CHARS, Data, parse_line, read_model, read_settings
 from ralph.core.limits import Usage
 from ralph.core.turns import IMAGE, AgentEvent, Failure
 
@@ -27,6 +37,32 @@ _MODES = {FULL_AUTO: ("--auto",), EDITS: (), READ_ONLY: (), PLAN: ("--agent", "p
 """`--auto` approves what it would ask about. `environment` denies tools."""
 
 
+def build_rules(call: Call) -> dict[str, str]:
+    """The variable with the tools that it must not use, added to what the user configured in the same variable."""
+    rules: dict[str, object] = dict.fromkeys(_DENIED.get(call.permissions, ()), "deny")
+    if call.permissions == EDITS:
+        # It checks every command of a line by itself. A redirection can write a file, so other levels have no such rule.
+        rules["bash"] = {"*": "deny", **{f"{command} *": "allow" for command in list_ralph_commands(call)}}
+    rules |= {_TOOLS.get(name, name): "deny" for name in call.without_tools}
+    theirs = parse_line(os.environ.get("OPENCODE_PERMISSION", "").encode(errors="replace"))
+    return {"OPENCODE_PERMISSION": json.dumps({**theirs, **rules})} if rules else {}
+
+
+_KEYS = {
+    "anthropic": ("ANTHROPIC_API_KEY",),
+    "openai": ("OPENAI_API_KEY",),
+    "openrouter": ("OPENROUTER_API_KEY",),
+    "google": ("GEMINI_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY"),
+    "groq": ("GROQ_API_KEY",),
+    "mistral": ("MISTRAL_API_KEY",),
+    "xai": ("XAI_API_KEY",),
+    "deepseek": ("DEEPSEEK_API_KEY",),
+    "amazon-bedrock": ("AWS_BEARER_TOKEN_BEDROCK",),
+    "opencode": ("OPENCODE_API_KEY",),
+}
+"""The variables in which it looks for the key of a provider."""
+
+
 class OpenCode(Adapter):
     """OpenCode, with many providers. It reports the cost if it knows the price, but not what sub-agents use.
 
@@ -37,20 +73,14 @@ class OpenCode(Adapter):
     install = "npm install -g opencode-ai"
     advice = "run `opencode auth login`, or set the key of a provider, e.g. ANTHROPIC_API_KEY"
     abilities = Abilities(resume=True, session=True, hooks=True, tokens=True, cost=True, tool_limits=True)
-    keys = (
-        *("OPENCODE_API_KEY", "OPENCODE_AUTH_CONTENT", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"),
-        *("GEMINI_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY", "GROQ_API_KEY", "MISTRAL_API_KEY", "XAI_API_KEY"),
-        *("DEEPSEEK_API_KEY", "AWS_BEARER_TOKEN_BEDROCK"),
-    )
-    services = ("OPENCODE_CONFIG", "OPENCODE_CONFIG_CONTENT")
     settings = ("XDG_DATA_HOME", ".local/share")
-    credentials = ("opencode/auth.json",)
     run_environment: Mapping[str, str] | None = None
     """The environment of the run, once it is known."""
 
     instruction_files = ("AGENTS.md", "CLAUDE.md")
     permission_modes = _MODES
     permission_options = ("--auto",)
+    levels_with_ralph = (FULL_AUTO, EDITS)
 
     def chooses_mode(self, arguments: tuple[str, ...]) -> bool:
         """Its agent `plan` is a mode."""
@@ -73,11 +103,10 @@ class OpenCode(Adapter):
 
     def environment(self, call: Call) -> Mapping[str, str]:
         """The tools that it must not use, and our plugin, added to what the user configured in the same variables."""
-        denied = {_TOOLS.get(name, name): "deny" for name in call.without_tools}
-        denied |= dict.fromkeys(_DENIED.get(call.permissions, ()), "deny")
-        theirs = parse_line(os.environ.get("OPENCODE_PERMISSION", "").encode(errors="replace"))
-        permission = {"OPENCODE_PERMISSION": json.dumps({**theirs, **denied})} if denied else {}
-        return {**permission, **({_CONFIG_VARIABLE: self._with_plugin()} if self.can_receive_messages(call) else {})}
+        return {
+            **build_rules(call),
+            **({_CONFIG_VARIABLE: self._with_plugin()} if self.can_receive_messages(call) else {}),
+        }
 
     def install_hooks(self, environment: Mapping[str, str]) -> str:
         """Our plugin needs no installation. `can_receive_messages` decides for each turn whether it can be loaded."""
@@ -119,22 +148,56 @@ class OpenCode(Adapter):
     def configured_model(self, call: Call, environment: Mapping[str, str]) -> str:
         """The `model` of its settings: in the environment, the workspace, a file that the environment names, or the home."""
         in_environment = parse_line(environment.get(_CONFIG_VARIABLE, "").encode(errors="replace")).text("model")
-        home = Path(environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME") or Path.home()) / ".config")
-        files = [call.workspace / name for name in _SETTINGS[1:]]
-        if named := environment.get("OPENCODE_CONFIG"):
-            files.append(Path(named))
-        files += [home / "opencode" / name for name in _SETTINGS]
-        return in_environment or read_model(*files)
+        return in_environment or read_model(*_list_settings(call.workspace, environment))
+
+    def find_own_mode(self, workspace: Path, environment: Mapping[str, str]) -> OwnMode | None:
+        """What it asks about, which --auto would approve, and its agent `plan`. What its rules deny stays denied."""
+        for path in _list_settings(workspace, environment):
+            settings = read_settings(path)
+            if settings.text("default_agent") == "plan":
+                return OwnMode(PLAN, "default_agent: plan", path)
+            rules = settings.get("permission")
+            for tool, level in (("edit", READ_ONLY), ("bash", EDITS)):
+                rule = rules if isinstance(rules, str) else Data.of(rules).get(tool, Data.of(rules).get("*"))
+                if rule == "ask" or Data.of(rule).get("*") == "ask":
+                    return OwnMode(level, f"permission.{tool}: ask", path)
+        return None
 
     def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
-        """A key, or the file that `auth login` writes. A provider in its settings can have its own key, or need none."""
-        signed_in, detail = super().sign_in(environment, home)
-        directory = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "opencode"
-        if signed_in is False:
-            for name in _SETTINGS:
-                if _names_provider(directory / name):
-                    return None, str(directory / name)
-        return signed_in, detail
+        """A key of the provider of its model, or an account of it in the file that `auth login` writes.
+
+        A provider in its settings can have its own key, or need none. Without a model, OpenCode takes any provider that has a
+        key, and without any key the free models of its own service.
+        """
+        login = self.settings_in(environment, home) / "opencode" / "auth.json"
+        in_environment = parse_line(environment.get("OPENCODE_AUTH_CONTENT", "").encode(errors="replace"))
+        accounts = Data({**read_settings(login), **in_environment})
+        model = self.configured_model(Call(home), {**environment, "HOME": str(home)})
+        provider = model.partition("/")[0] if "/" in model else ""
+        for variables in [_KEYS.get(provider, ())] if provider else _KEYS.values():
+            for name in variables:
+                if environment.get(name):
+                    return True, name
+        if accounts.inner(provider) if provider else accounts:
+            return True, str(login)
+        for path in _list_settings(home, {**environment, "HOME": str(home)}):
+            if _names_provider(path):
+                return None, f"set up in {path}; Ralph does not check the key"
+        for variable in ("OPENCODE_CONFIG", _CONFIG_VARIABLE):
+            if environment.get(variable):
+                return None, f"{variable} is set; Ralph does not check the key"
+        if provider in _KEYS:
+            return False, f"set {_KEYS[provider][0]}, or run `opencode auth login`: its model is {model}"
+        return None, "without a key, it uses free models of opencode.ai; `opencode auth login` signs in"
+
+
+def _list_settings(workspace: Path, environment: Mapping[str, str]) -> list[Path]:
+    """Its settings files: those of the workspace, one that the environment names, and those of the user."""
+    home = Path(environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME") or Path.home()) / ".config")
+    files = [workspace / name for name in _SETTINGS[1:]]
+    if named := environment.get("OPENCODE_CONFIG"):
+        files.append(Path(named))
+    return [*files, *(home / "opencode" / name for name in _SETTINGS)]
 
 
 def _has_package(directory: Path) -> bool:

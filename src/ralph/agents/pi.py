@@ -2,14 +2,14 @@
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ralph.agents.adapter import EDITS, FULL_AUTO, READ_ONLY, Abilities, Adapter, Call
 from ralph.agents.failures import classify_failure
 from ralph.agents.reader import StreamReader, success_result
-from ralph.agents.stream_lines import TEXT_CHARS, Data, read_timestamp
+from ralph.agents.stream_lines import TEXT_CHARS, Data, read_settings, read_timestamp
 from ralph.core.limits import Usage
 from ralph.core.turns import AgentEvent
 
@@ -17,7 +17,7 @@ _REPEATING = ("message_update", "tool_execution_update", "turn_end", "agent_end"
 """Events that repeat what was printed before: after every new word of an answer, or once more at the end."""
 _STATUS = re.compile(r"([45]\d\d)\b")
 """The HTTP status of the model's answer. An error begins with it."""
-_ENDS = {"aborted": "it was stopped", "length": "its answer was longer than its model may give"}
+_ENDS = {"aborted": "it was stopped", "length": "its answer was longer than its model allows"}
 _MODES = {
     FULL_AUTO: (),
     EDITS: ("--tools", "read,grep,find,ls,edit,write"),
@@ -26,20 +26,23 @@ _MODES = {
 """pi never asks. A level of permissions can only take tools away."""
 
 
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]+")
+_KEYS = (
+    *("ANTHROPIC_API_KEY", "ANTHROPIC_OAUTH_TOKEN", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY", "GEMINI_API_KEY"),
+    *("OPENROUTER_API_KEY", "DEEPSEEK_API_KEY", "MISTRAL_API_KEY", "GROQ_API_KEY", "XAI_API_KEY", "ZAI_API_KEY"),
+    *("KIMI_API_KEY", "AZURE_OPENAI_API_KEY", "AI_GATEWAY_API_KEY", "OPENCODE_API_KEY", "AWS_BEARER_TOKEN_BEDROCK"),
+)
+"""The variables in which it looks for the key of a provider."""
+
+
 class Pi(Adapter):
     """The coding agent pi, with the models of many providers. It reports the cost of those whose price it knows."""
 
     name = "pi"
     install = "npm install -g @earendil-works/pi-coding-agent"
-    advice = "run `pi` and type /login, or set the key of its provider, as ANTHROPIC_API_KEY or OPENAI_API_KEY"
+    advice = "run `pi` and type /login, or set the key of its provider, for example ANTHROPIC_API_KEY"
     abilities = Abilities(resume=True, session=True, hooks=True, tokens=True, cost=True)
-    keys = (
-        *("ANTHROPIC_API_KEY", "ANTHROPIC_OAUTH_TOKEN", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"),
-        *("DEEPSEEK_API_KEY", "MISTRAL_API_KEY", "GROQ_API_KEY", "XAI_API_KEY", "ZAI_API_KEY", "KIMI_API_KEY"),
-        *("AZURE_OPENAI_API_KEY", "AI_GATEWAY_API_KEY", "OPENCODE_API_KEY", "AWS_BEARER_TOKEN_BEDROCK"),
-    )
     settings = ("PI_CODING_AGENT_DIR", ".pi/agent")
-    credentials = ("auth.json",)
     hook_arguments = ("-e", str(Path(__file__).with_name("plugins") / "pi.ts"))
 
     instruction_files = ("AGENTS.md", "CLAUDE.md")
@@ -57,6 +60,31 @@ class Pi(Adapter):
             *self.hook_arguments,
             *call.arguments,
         )
+
+    def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
+        """A key or an account of any provider: if its default provider has none, pi takes another that has one."""
+        directory = self.settings_in(environment, home)
+        own = read_settings(directory / "models.json").inner("providers")
+        provider = read_settings(directory / "settings.json").text("defaultProvider")
+        if provider in own:
+            return self._check_own_provider(own.inner(provider), provider, environment)
+        for name in _KEYS:
+            if environment.get(name):
+                return True, name
+        if read_settings(directory / "auth.json"):
+            return True, str(directory / "auth.json")
+        if own:
+            return None, f"set up in {directory / 'models.json'}; Ralph does not check the key"
+        return False, self.advice
+
+    def _check_own_provider(self, provider: Data, name: str, environment: Mapping[str, str]) -> tuple[bool | None, str]:
+        """A provider in its settings names the variable with its key, or has the key itself."""
+        key = provider.text("apiKey")
+        if environment.get(key):
+            return True, key
+        if key and _VARIABLE.fullmatch(key):
+            return False, f"set {key}, which its provider {name} needs"
+        return None, f"it uses its own provider {name}; Ralph does not check the key"
 
     def reader(self, call: Call, before: Usage) -> "PiReader":
         """Each message reports what it used."""

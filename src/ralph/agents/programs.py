@@ -3,6 +3,7 @@
 Also the events in Ralph's own format, which the scripted agent and the ACP bridge print.
 """
 
+import importlib
 import json
 import os
 import sys
@@ -11,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ralph.agents.acp_program import STEERABLE_PROGRAMS
-from ralph.agents.adapter import FULL_AUTO, PERMISSIONS, Abilities, Adapter, Call, Reader
+from ralph.agents.adapter import EDITS, FULL_AUTO, PERMISSIONS, Abilities, Adapter, Call, OwnMode, Reader
 from ralph.agents.prices import Prices, cost_of
 from ralph.agents.state_paths import StatePaths, find_named_state_paths
 from ralph.agents.stream_lines import Data, describe_tool, one_line, parse_line
@@ -167,6 +168,7 @@ class Acp(Adapter):
     install = "pip install 'ralph-engine[acp]'"
     abilities = Abilities(resume=True, session=True, tool_limits=True)
     permission_modes = _ACP_MODES
+    levels_with_ralph = (FULL_AUTO, EDITS)
     permission_options = (
         *("--approval-mode", "--permission-mode", "--mode", "--plan"),
         *("sandbox_mode", "approval_policy"),
@@ -203,18 +205,33 @@ class Acp(Adapter):
             *self.permission_arguments(call),
             "--",
             *self.arguments,
-            *_own_arguments(self.program_names),
+            *self._list_own_arguments(call),
             *self.hook_arguments,
             *call.arguments,
         )
 
-    def permission_arguments(self, call: Call) -> tuple[str, ...]:
-        """The bridge keeps a mode that the user chose with an option or a variable of the program."""
+    def _list_own_arguments(self, call: Call) -> tuple[str, ...]:
+        """The arguments that a known program needs."""
+        if "codex-acp" in self.program_names:
+            return ("-c", "allow_login_shell=false")
+        if "gemini" in self.program_names and self.is_restricted(call):
+            # It does not say which command it asks about. In a directory that it does not trust, it has no mode for edits.
+            from ralph.agents.gemini import allow_ralph_commands
+
+            trust = ("--skip-trust",) if call.permissions == EDITS else ()
+            return (*trust, *allow_ralph_commands(call))
+        return ()
+
+    def chooses_mode(self, arguments: tuple[str, ...]) -> bool:
+        """With an option or a variable of the program."""
         environment = {**os.environ, **self.variables}
         variables = filter(None, map(_MODE_VARIABLES.get, self.program_names))
-        if self.chooses_mode((*self.arguments, *call.arguments)) or any(environment.get(name) for name in variables):
-            return ("--keep-mode",)
-        return self.permission_modes[call.permissions]
+        has_option = super().chooses_mode((*self.arguments, *arguments))
+        return has_option or any(environment.get(name) for name in variables)
+
+    def permission_arguments(self, call: Call) -> tuple[str, ...]:
+        """The bridge keeps a mode that the user chose."""
+        return ("--keep-mode",) if self.chooses_mode(call.arguments) else self.permission_modes[call.permissions]
 
     def environment(self, call: Call) -> Mapping[str, str]:
         """The variables that a known program needs, and those for our hooks."""
@@ -224,6 +241,11 @@ class Acp(Adapter):
             own["CLAUDE_CODE_ENABLE_PROMPT_SUGGESTION"] = "false"
         if "codex-acp" in self.program_names:
             own["CODEX_CONFIG"] = _forbid_login_shell(os.environ.get("CODEX_CONFIG", ""))
+        if "opencode" in self.program_names and call.permissions != FULL_AUTO:
+            from ralph.agents.opencode import build_rules
+
+            # Its mode `plan` runs commands without asking.
+            own |= build_rules(call)
         return {**own, **self.hook_environment}
 
     def prepare(self, environment: Mapping[str, str]) -> str:
@@ -241,11 +263,16 @@ class Acp(Adapter):
 
     def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
         """Only the running agent knows."""
-        return None, "the agent says so when its first turn starts"
+        return None, "Ralph learns that only when the first turn starts"
 
     def reader(self, call: Call, before: Usage) -> "AcpReader":
         """Reads the events of the bridge."""
         return AcpReader(self.prices, before.cost or 0.0, self.model_of(call))
+
+    def find_own_mode(self, workspace: Path, environment: Mapping[str, str]) -> OwnMode | None:
+        """That of the program without ACP."""
+        adapter = _find_plain_adapter(self.program_names)
+        return adapter.find_own_mode(workspace, environment) if adapter else None
 
     def configured_model(self, call: Call, environment: Mapping[str, str]) -> str:
         """That of the program without ACP. Copilot does not name the model of a custom provider."""
@@ -263,9 +290,22 @@ def _forbid_login_shell(settings: str) -> str:
     return json.dumps({"allow_login_shell": False, **own})
 
 
-def _own_arguments(names: Iterable[str]) -> tuple[str, ...]:
-    """The arguments that a known program needs."""
-    return ("-c", "allow_login_shell=false") if "codex-acp" in names else ()
+_PLAIN_ADAPTERS = {
+    "claude-agent-acp": ("claude", "Claude"),
+    "codex-acp": ("codex", "Codex"),
+    "gemini": ("gemini", "Gemini"),
+    "goose": ("goose", "Goose"),
+    "opencode": ("opencode", "OpenCode"),
+    "qwen": ("qwen", "Qwen"),
+}
+"""The modules and classes of the adapters whose settings known programs read if they speak ACP."""
+
+
+def _find_plain_adapter(names: Iterable[str]) -> Adapter | None:
+    for module, adapter in filter(None, map(_PLAIN_ADAPTERS.get, names)):
+        found: Adapter = getattr(importlib.import_module(f"ralph.agents.{module}"), adapter)()
+        return found
+    return None
 
 
 def _find_hooks_adapter(names: Iterable[str]) -> Adapter | None:

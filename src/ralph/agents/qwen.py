@@ -17,6 +17,7 @@ from ralph.agents.adapter import (
     Abilities,
     Adapter,
     Call,
+    OwnMode,
     add_hooks,
     build_hooks,
     cache_path,
@@ -26,7 +27,7 @@ from ralph.agents.adapter import (
 from ralph.agents.claude import ClaudeReader
 from ralph.agents.prices import cost_of
 from ralph.agents.reader import Meter
-from ralph.agents.stream_lines import TEXT_CHARS, Data, read_model
+from ralph.agents.stream_lines import TEXT_CHARS, Data, read_model, read_settings
 from ralph.core.limits import Usage
 from ralph.core.turns import AgentEvent, Failure
 
@@ -52,6 +53,46 @@ _MODES = {
 }
 
 
+_KEYS = {
+    "openai": "OPENAI_API_KEY",
+    "openai-responses": "OPENAI_API_KEY",
+    "anthropic": "ANTHROPIC_API_KEY",
+    "gemini": "GEMINI_API_KEY",
+}
+"""The variable with the key for each way to sign in."""
+_METHODS = {
+    "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    "gemini": ("GEMINI_API_KEY", "GEMINI_MODEL"),
+    "vertex-ai": ("GOOGLE_API_KEY", "GOOGLE_MODEL"),
+    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_MODEL", "ANTHROPIC_BASE_URL"),
+}
+"""The variables that together choose a way to sign in. For `openai`, also OPENAI_MODEL or QWEN_MODEL."""
+
+
+def _find_method(variables: Mapping[str, object]) -> str:
+    """The way to sign in that variables choose; empty if they choose none."""
+    for method, names in _METHODS.items():
+        has_model = method != "openai" or variables.get("OPENAI_MODEL") or variables.get("QWEN_MODEL")
+        if has_model and all(map(variables.get, names)):
+            return method
+    return ""
+
+
+def _list_key_variables(providers: object) -> Iterator[str]:
+    """The variables in which its own providers look for their keys (`envKey`)."""
+    if isinstance(providers, dict):
+        if name := Data(providers).text("envKey"):
+            yield name
+        providers = list(providers.values())
+    if isinstance(providers, list):
+        for one in providers:
+            yield from _list_key_variables(one)
+
+
+_OWN_LEVELS = {"auto-edit": EDITS, "plan": PLAN, "auto": ""}
+"""The modes that its settings can choose. The mode `default` is that of users who chose none."""
+
+
 class Qwen(Adapter):
     """Qwen Code, by Alibaba, with any model that has an API like OpenAI's."""
 
@@ -61,13 +102,7 @@ class Qwen(Adapter):
     abilities = Abilities(
         resume=True, session=True, hooks=True, tokens=True, names_model=True, step_limit=True, tool_limits=True
     )
-    keys = (
-        *("OPENAI_API_KEY", "DASHSCOPE_API_KEY", "BAILIAN_CODING_PLAN_API_KEY", "BAILIAN_TOKEN_PLAN_API_KEY"),
-        *("ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"),
-    )
     settings = ("QWEN_HOME", ".qwen")
-    credentials = ("oauth_creds.json",)
-    may_hold = ("settings.json",)
 
     # It refuses a command that starts with a variable: "Could not identify command root to obtain permission".
     refuses_variables = True
@@ -93,6 +128,40 @@ class Qwen(Adapter):
         home = self.settings_home(environment)
         named = read_model(call.workspace / ".qwen" / "settings.json", home / "settings.json")
         return named or environment.get("OPENAI_MODEL", "") or environment.get("QWEN_MODEL", "")
+
+    def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
+        """By the method in its settings, else by the variables, as Qwen Code itself decides without a terminal.
+
+        Its settings can hold the key, variables with keys, and providers that name such variables.
+        """
+        directory = self.settings_in(environment, home)
+        settings = read_settings(directory / "settings.json")
+        own = settings.inner("security", "auth")
+        variables = {**settings.inner("env"), **environment}
+        method = own.text("selectedType") or _find_method(variables)
+        if not method:
+            return False, self.advice
+        if method == "qwen-oauth":
+            return False, "run `qwen auth` and choose a provider: Qwen Code no longer accepts its own accounts"
+        if method not in _KEYS:
+            return None, f"it uses {method}; Ralph does not check the sign-in of that service"
+        names = [_KEYS[method], *_list_key_variables(settings.get("modelProviders"))]
+        for name in names:
+            if variables.get(name):
+                return True, name
+        if own.text("apiKey"):
+            return True, str(directory / "settings.json")
+        if (directory / ".env").is_file():
+            return None, f"set up in {directory / '.env'}; Ralph does not check the key"
+        return False, f"set {_KEYS[method]}, or run `qwen auth`: it uses {method}, and has no key for it"
+
+    def find_own_mode(self, workspace: Path, environment: Mapping[str, str]) -> OwnMode | None:
+        """`tools.approvalMode`, the project's first."""
+        for path in (workspace / ".qwen" / "settings.json", self.settings_home(environment) / "settings.json"):
+            mode = read_settings(path).inner("tools").text("approvalMode")
+            if mode in _OWN_LEVELS:
+                return OwnMode(_OWN_LEVELS[mode], f"tools.approvalMode: {mode}", path)
+        return None
 
     def environment(self, call: Call) -> Mapping[str, str]:
         """One process instead of two, and our hooks beside those of the user."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ralph.agents import third_party
-from ralph.agents.adapter import Adapter, Call, parse_version
+from ralph.agents.adapter import EDITS, Adapter, Call, OwnMode, parse_version
 from ralph.agents.prices import Prices, has_price
 from ralph.agents.programs import Acp, Program, Scripted
 from ralph.core.errors import AgentUnavailableError, UsageError
@@ -74,7 +74,7 @@ def select_agents(
             raise UsageError("--agent-acp already names the agent", todo="remove the other options for agents")
         chain: tuple[AgentSpec, ...] = (_parse_acp(acp, "--agent-acp"),)
     elif names or command is not None or scenario_file is not None:
-        chain = tuple(_find_named(name, command, scenario_file, cwd) for name in names or ("",))
+        chain = tuple(_choose_named(config, name, command, scenario_file, cwd) for name in names or ("",))
     elif config.agents:
         chain = tuple(_apply_defaults(settings) for settings in config.agents)
     elif config.agent or config.agent_command or config.scenario:
@@ -87,6 +87,34 @@ def select_agents(
     keep = partial(_keep_installed, must_be_installed=must_be_installed)
     by_role = {role: keep(order, f"for {role}, ") for role, order in roles.items()}
     return AgentSelection(keep(chain), by_role, escalation, after)
+
+
+def find_own_mode(spec: AgentSpec, workspace: Path) -> OwnMode | None:
+    """The safer mode in the agent's own settings; None if there is none, or if the user passes a mode."""
+    agent = make_adapter(spec)
+    if agent.chooses_mode(spec.arguments):
+        return None
+    return agent.find_own_mode(workspace, {**os.environ, **spec.environment})
+
+
+def keep_own_mode(spec: AgentSpec, workspace: Path) -> AgentSpec:
+    """The agent with the level of a safer mode in its own settings, if ralph.yml names no level.
+
+    An agent that could change nothing is refused: the user decides between the two.
+    """
+    own = None if spec.permissions_given else find_own_mode(spec, workspace)
+    if own is None or not own.level:
+        return spec
+    levels = make_adapter(spec).permission_modes
+    if own.level == EDITS and EDITS in levels:
+        return replace(spec, permissions=EDITS)
+    named = f"acp: {' '.join(spec.command)}" if spec.kind == "acp" else f"agent: {spec.kind}"
+    keep = f", or `permissions: {own.level}` to keep that mode" if own.level in levels else ""
+    raise UsageError(
+        f"{spec.label}: your own settings choose a mode in which it cannot do the work: {own.text}",
+        where="agents",
+        todo=f"write `agents: [{{{named}, permissions: full-auto}}]` into ralph.yml to give it every permission{keep}",
+    )
 
 
 def make_adapter(spec: AgentSpec, prices: Prices | None = None) -> Adapter:
@@ -183,6 +211,15 @@ def _read_configured(config: Config, cwd: Path) -> AgentSpec:
     return _apply_defaults(settings.model_copy(update={"agent": None}), spec)
 
 
+def _choose_named(config: Config, name: str, command: str | None, scenario_file: str | None, cwd: Path) -> AgentSpec:
+    """The agent that the options name, with what ralph.yml says about the same agent."""
+    spec = _find_named(name, command, scenario_file, cwd)
+    for settings in (*config.agents, *((config.agent,) if config.agent else ())):
+        if settings.agent == spec.kind:
+            return _apply_defaults(settings, spec)
+    return spec
+
+
 def _find_named(name: str, command: str | None, scenario_file: str | None, cwd: Path) -> AgentSpec:
     """The agent that a name, a command or a scenario file asks for."""
     if command is not None:
@@ -230,7 +267,7 @@ def _apply_defaults(settings: AgentSettings, default: AgentSpec | None = None) -
         spec = default or AgentSpec("")
     if settings.program and spec.kind in OTHERS:
         todo = "name the agent that the program belongs to"
-        raise UsageError(f"`program` is not for {spec.label}", where="ralph.yml", todo=todo)
+        raise UsageError(f"`program` does not apply to {spec.label}", where="ralph.yml", todo=todo)
     changes: dict[str, Any] = {
         "model": settings.model,
         "arguments": settings.args,
@@ -238,6 +275,7 @@ def _apply_defaults(settings: AgentSettings, default: AgentSpec | None = None) -
         "command": (settings.program,) if settings.program else (),
         "without_tools": settings.without_tools,
         "permissions": settings.permissions,
+        "permissions_given": bool(settings.permissions),
     }
     spec = replace(spec, **{name: value for name, value in changes.items() if value})
     levels = make_adapter(spec).permission_modes
@@ -293,13 +331,15 @@ def installed_agents(names: Iterable[str] = ADAPTERS) -> Iterator[tuple[str, Ada
 
 
 def _first_installed(*, must_be_installed: bool) -> AgentSpec:
-    """The first agent on this machine that is signed in, else the first. Third-party agents come last."""
+    """The first agent on this machine that is signed in, or that may be, else the first. Third-party agents come last."""
     installed = list(installed_agents())
     if not installed:
         installed = list(installed_agents(name for name, error in list_third_party().items() if not error))
-    for name, agent in installed:
-        if agent.sign_in(os.environ, Path.home())[0] is not False:
-            return AgentSpec(name)
+    states = {name: agent.sign_in(os.environ, Path.home())[0] for name, agent in installed}
+    for wanted in (True, None):
+        for name, signed_in in states.items():
+            if signed_in is wanted:
+                return AgentSpec(name)
     if installed:
         return AgentSpec(installed[0][0])
     first = next(iter(ADAPTERS))

@@ -179,7 +179,7 @@ _ADDRESSES = (
     *("_BASE_URL", "_API_BASE", "OPENAI_HOST", "ANTHROPIC_HOST", "OLLAMA_HOST"),
     "AZURE_OPENAI_ENDPOINT",
 )
-"""How the names of variables end that say where a model is."""
+"""Suffixes of variables that say where a model is."""
 
 PROVEN = frozenset(
     ("claude", "codex", "gemini", "opencode", "copilot", "goose", "qwen", "pi", "cline", "aider", "mini")
@@ -201,10 +201,19 @@ HOMES = (
 SECRETS = (
     *("~/.ssh", "~/.gnupg", "~/.aws", "~/.azure", "config:gcloud", "config:gh", "config:glab-cli", "~/.netrc"),
     *("~/.git-credentials", "config:git/credentials", "~/.docker", "~/.kube", "~/.password-store", "data:keyrings"),
-    *("~/.pypirc", "~/.terraform.d", "config:op", "config:rclone", "config:hub", "~/.mozilla", "config:google-chrome"),
-    *("config:chromium", "config:BraveSoftware", "~/.thunderbird", "~/.bash_history", "~/.zsh_history"),
+    *("~/.pypirc", "~/.terraform.d", "config:op", "config:rclone", "config:hub", "~/.vault-token", "~/.pgpass"),
+    *("~/.my.cnf", "~/.gem/credentials", "config:containers/auth.json", "config:github-copilot", "config:1Password"),
+    *("config:Bitwarden", "config:Bitwarden CLI", "config:sops", "~/.s3cfg", "~/.boto", "~/.oci", "~/.fly", "~/.tsh"),
+    *("config:stripe", "config:doctl", "config:heroku", "config:hcloud", "~/.databrickscfg", "~/.snowsql"),
+    *("~/.cargo/credentials", "~/.cargo/credentials.toml"),
+    *("~/.mozilla", "config:google-chrome*", "config:chromium", "config:BraveSoftware", "config:microsoft-edge*"),
+    *("config:vivaldi*", "config:opera*", "~/snap/firefox", "~/snap/chromium", "~/.var/app/*", "~/.thunderbird"),
+    *("config:Signal", "config:Slack", "config:discord", "data:TelegramDesktop", "~/.bash_history", "~/.zsh_history"),
+    *("~/.psql_history", "~/.mysql_history", "~/.python_history", "~/.node_repl_history", "~/.local/share/fish"),
 )
-"""What no turn may read, unless its agent needs it."""
+"""What no turn may read, unless its agent needs it. Settings with tokens that package managers need, such as `~/.npmrc`, stay."""
+SECRETS_OF_SYSTEM = ("etc/shadow*", "etc/gshadow*", "etc/sudoers*", "etc/ssh/*_key", "etc/ssl/private")
+"""What an ordinary user could not read: if root starts Ralph, jobs have root's rights to read."""
 
 
 def expand(path: str, environment: Mapping[str, str], settings: Path | None = None) -> list[Path]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -79,14 +80,28 @@ def parse_line(line: bytes) -> Data:
     return Data(parse_json_object(line) if line.lstrip()[:1] == b"{" else {})
 
 
+_STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+"""Agents' settings are JSON with comments. A string can contain what looks like a comment."""
+
+
+def parse_settings(text: str) -> Data:
+    """The settings in a text. Raises ValueError if they are not JSON with comments."""
+    return Data.of(json.loads(_STRING_OR_COMMENT.sub(lambda found: found[0] if found[0][0] == '"' else "", text)))
+
+
+def read_settings(path: Path) -> Data:
+    """The settings in an agent's file; empty if there are none, or if they cannot be read."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return parse_settings(file.read(_SETTINGS_LIMIT))
+    except (OSError, ValueError, RecursionError):
+        return Data()
+
+
 def read_model(*files: Path) -> str:
-    """The model (`model.name`, or `model`) in the first settings file that names one; comment lines are ignored."""
+    """The model (`model.name`, or `model`) in the first settings file that names one."""
     for path in files:
-        try:
-            lines = path.read_bytes()[:_SETTINGS_LIMIT].splitlines()
-        except OSError:
-            continue
-        settings = parse_line(b"\n".join(line for line in lines if not line.lstrip().startswith(b"//")))
+        settings = read_settings(path)
         if name := settings.inner("model").text("name") or settings.text("model"):
             return name
     return ""
@@ -111,7 +126,7 @@ _MAIN_ARGUMENTS = (
 SUB_AGENT_TOOLS = frozenset(("agent", "task", "invoke_agent", "delegate", "spawn_agent"))
 """The names of the tools that start a sub-agent. Some agents report nothing else about it."""
 IMAGE_NOTICE = "Read image file: "
-"""How the result of a tool begins that gave the model an image, in Gemini CLI and Qwen Code."""
+"""The prefix of the result of a tool that gave the model an image, in Gemini CLI and Qwen Code."""
 
 
 def describe_tool(name: str, arguments: object) -> str:

@@ -110,7 +110,7 @@ def build_kernel(
         records_to_replay=find_records_to_replay(records),
         notices=tuple(notice for notice in (*notices, *repairs, *warnings) if notice),
         resumes=resumes,
-        steering=settings.load_prompt("steering", root),
+        message_template=settings.load_prompt("steering", root),
         reopens=resumes and record.workflow in SESSION_WORKFLOWS,
         later_changes=find_changes_of_others(project, run, since_last_turn=True) if resumes else {},
     )
@@ -153,7 +153,7 @@ def _prepare_tree(root: Path, tree: _WorkTree, agents: Mapping[str, Adapter], sa
     if tree.snapshots is None:
         warnings.append(_hide_own_files(root, tree.workspace))
     if replaced := settings.list_overrides(root):
-        warnings.append(f"this project replaces prompts of Ralph: {', '.join(replaced)}")
+        warnings.append(f"this project replaces Ralph's prompts: {', '.join(replaced)}")
     return warnings + list_sandbox_notices(sandbox, settings.load_user_settings().sandbox)
 
 
@@ -319,7 +319,7 @@ def _refuse_changed(run: RunDir, ledger: Ledger, frozen: dict[str, str]) -> None
     changed = [name for name, value in frozen.items() if ledger.started.frozen.get(name) != value]
     if changed:
         raise StateError(
-            f"these settings of the run were changed after it started: {', '.join(changed)}",
+            f"these settings of the run changed after it started: {', '.join(changed)}",
             where=str(run.path / "run.json"),
             todo="undo that edit, or start a new run with the settings you want",
         )
@@ -340,9 +340,7 @@ def _rebuild_changed_state(
             where=str(documents.root / changed[0]),
             todo=advise_to_adopt(run.id),
         )
-    for path in changed:
-        documents.replace_state(time.time(), path, rebuilt[path])
-    return tuple(f"{describe_changed_state(path)}; Ralph rebuilt it from the journal" for path in changed)
+    return documents.rebuild_changed_state(time.time(), rebuilt)
 
 
 def _open_user_refs(run: RunDir, tree: _WorkTree, ledger: Ledger) -> UserRefs | None:

@@ -79,21 +79,19 @@ class Reverted:
     """The id by which the view shows it."""
 
 
-def diff_run(
-    project: Project, run: RunDir, turn: int | None = None, *, stat: bool = False, color: bool = False
-) -> Diff:
+def diff_run(project: Project, run: RunDir, turn: int | None = None, *, stat: bool = False) -> Diff:
     """Compare the state before a run, or before one of its turns, with the state after it."""
     record = run.record()
     if record.on_branch:
         old, new = _on_branch(project, record) if turn is None else _find_turn_on_branch(project, run, turn)
-        return Diff(old, new, format_diff(Git(project.root), old, new, stat=stat, color=color))
+        return Diff(old, new, format_diff(Git(project.root), old, new, stat=stat))
     _, commit = _find_merge_of(run, turn)
     if commit:
-        return Diff(f"{commit}~", commit, format_diff(Git(project.root), f"{commit}~", commit, stat=stat, color=color))
+        return Diff(f"{commit}~", commit, format_diff(Git(project.root), f"{commit}~", commit, stat=stat))
     snapshots = open_snapshots(project, run)
     old, new = _find_snapshots(snapshots, run, turn)
     mixed = snapshots.list_mixed_files() if turn is None else ()
-    return Diff(old, new, snapshots.diff(old, new, stat=stat, color=color), mixed)
+    return Diff(old, new, snapshots.diff(old, new, stat=stat), mixed)
 
 
 def open_file_reader(project: Project, run: RunDir) -> Callable[[str, str], bytes | None]:
@@ -153,7 +151,7 @@ def refuse_revert(run: RunDir) -> None:
 
 def revert_run(project: Project, run: RunDir, *, force: bool = False) -> Reverted:
     """Take back what the run changed, then the branch if only the run committed to it. `force` as in `restore_iteration`."""
-    from ralph.app.reports import rewrite_next_section  # it reads views, which `ralph diff` does not need
+    from ralph.app.reports import note_revert  # it reads views, which `ralph diff` does not need
 
     if run.alive:
         todo = f"try again when it is over: `ralph abort {run.id} --revert`"
@@ -164,8 +162,7 @@ def revert_run(project: Project, run: RunDir, *, force: bool = False) -> Reverte
         changed = _find_changed_submodules(Git(snapshots.repository.top), base)
         submodules = tuple(path for path in changed if path not in snapshots.submodules)
         reverted = Reverted(files, remove_commits(snapshots, run.id, _list_head_of_turns(run)), submodules)
-        text = _describe_revert(run, reverted)
-        rewrite_next_section(project, run, text, why="reverted what the run changed (`ralph abort --revert`)")
+        note_revert(project, run, _describe_revert(run, reverted))
         result = f"reverted what the run changed: {describe_written(files)}"
         return replace(reverted, action=record_action(project, run, "revert", result))
 
@@ -328,7 +325,7 @@ def _on_branch(project: Project, record: RunRecord) -> tuple[str, str]:
     """The first and the last commit of the branch of a run whose tasks have worktrees of their own."""
     tip = Git(project.root).resolve_commit(HEADS + record.branch)
     if not tip:
-        todo = "`git log --stat HEAD` shows what was merged of it"
+        todo = "`git log --stat HEAD` shows what was merged from it"
         raise UsageError(f"run {record.id}: the branch {record.branch} is gone", todo=todo)
     return record.base, tip
 
@@ -345,7 +342,7 @@ def _find_turn_on_branch(project: Project, run: RunDir, turn: int) -> tuple[str,
     if not before:
         record = run.record()
         what = f"the snapshot of turn {turn} of run {run.id} is gone"
-        raise UsageError(what, todo=f"`git log -p {record.branch}` shows what was merged of it")
+        raise UsageError(what, todo=f"`git log -p {record.branch}` shows what was merged from it")
     return before, snapshot
 
 
@@ -385,7 +382,7 @@ def _find_snapshots(snapshots: Snapshots, run: RunDir, turn: int | None) -> tupl
     at = next((i for i, e in enumerate(entries) if e.label.startswith(f"turn {turn} ")), None)
     worktree, _ = _find_merge_of(run, turn)
     if not at and worktree:
-        what = f"turn {turn} of run {run.id} worked in its own copy of the tree, and nothing of it was merged"
+        what = f"turn {turn} of run {run.id} worked in its own copy of the tree, and none of it was merged"
         raise UsageError(what, todo=f"if it changed something, `git log -p ralph/{run.id}/{worktree}` shows it")
     if not at:
         known = ", ".join(e.label for e in entries[1:]) or "none"
@@ -411,5 +408,5 @@ def open_snapshots(project: Project, run: RunDir) -> Snapshots:
     raise UsageError(
         f"{what}: its snapshots are not in this repository (refs/ralph/{run.id})",
         where=str(run.path),
-        todo="look at it in the project where it ran; a clone or a copy has no snapshots",
+        todo="look at it in the project in which it ran; a clone or a copy has no snapshots",
     )

@@ -9,10 +9,12 @@ from ralph.app.changes import diff_run, open_file_reader
 from ralph.app.runs import find_live_run, refuse_inside_a_turn
 from ralph.app.sessions import find_next_batch, find_session
 from ralph.app.steer import send_signal
+from ralph.app.views import open_view
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
+from ralph.core.text import clean_text, count, show_directions
 from ralph.documents.diff import (
     LINE_CHARS,
     DiffComment,
@@ -32,6 +34,8 @@ MAX_CHARS = 4000
 _CONTEXT = 2
 """How many lines before and after the place are quoted."""
 _FILE_LIMIT = 16 << 20
+_SEARCHED_TURNS = 50
+"""In how many of the latest turns quoted lines are looked for."""
 _PLACE_FORM = "write it as path:line or path:line-line, for example src/cart.py:12-15"
 
 
@@ -53,11 +57,31 @@ class SentComments:
 class NewComment:
     """A comment as the user gives it."""
 
-    place: str
-    """`path:line` or `path:line-line`."""
+    path: str
+    line: int
     text: str
+    last_line: int = 0
+    """The last line that is meant, if it is not the only one; 0 for one line."""
     side: str = "new"
     """`new`, or `old` for lines that the run removed."""
+    quote: str = ""
+    """The lines of the diff around it, as the user saw them; empty to quote the lines as they are now."""
+    marks: tuple[int, ...] = ()
+    """Which lines of the quote are meant, counted from 0."""
+
+    @classmethod
+    def at(cls, place: str, text: str, side: str = "new") -> "NewComment":
+        """A comment on `path:line` or `path:line-line`."""
+        found = parse_place(place)
+        if found is None:
+            raise UsageError(f"{place[:80]!r} is not a place in a file", todo=_PLACE_FORM)
+        path, line, last = found
+        return cls(path=path, line=line, last_line=last, text=text, side=side)
+
+    @property
+    def place(self) -> str:
+        """The file and the lines, as the user types them."""
+        return f"{self.path}:{self.line}" + (f"-{self.last_line}" if self.last_line else "")
 
 
 @dataclass(frozen=True)
@@ -83,7 +107,7 @@ def read_comment_list(text: str, where: str, *, side: str = "new") -> list[NewCo
         raise UsageError(f"line {error} is not a comment", where=where, todo=todo) from None
     if not found:
         raise UsageError("there is no comment in the file", where=where, todo="write one `path:line: text` per line")
-    return [NewComment(place, said, side) for place, said in found]
+    return [NewComment.at(place, said, side) for place, said in found]
 
 
 def list_changed_files(project: Project, wanted: str | None) -> list[str]:
@@ -92,24 +116,25 @@ def list_changed_files(project: Project, wanted: str | None) -> list[str]:
 
 
 def send_comments(
-    project: Project, run: RunDir, comments: Sequence[NewComment], *, role: str = "", by: str = ""
+    project: Project,
+    run: RunDir,
+    comments: Sequence[NewComment],
+    *,
+    role: str = "",
+    by: str = "",
+    directory: Path | None = None,
 ) -> SentComments:
-    """Anchor comments at the lines that `ralph diff` shows, and send them together."""
-    refuse_inside_a_turn("an agent cannot comment", "put it into your answer instead")
-    _refuse_over(run)
-    anchor = _Anchor(project, run)
-    return post_comments(project, run, [anchor.place(one) for one in comments], role=role, by=by)
+    """Send comments on lines: as one STEER, or as one round of feedback to a session that has stopped.
 
-
-def post_comments(
-    project: Project, run: RunDir, comments: Sequence[DiffComment], *, role: str = "", by: str = ""
-) -> SentComments:
-    """Send anchored comments: as one STEER, or as one round of feedback to a session that has stopped."""
+    Each must be about lines that `ralph diff` shows, or that were there when the user quoted them. Paths are those of the
+    diff; with `directory`, they can also be relative to it.
+    """
     refuse_inside_a_turn("an agent cannot comment", "put it into your answer instead")
     if not 0 < len(comments) <= MAX_COMMENTS:
         raise UsageError(f"{len(comments)} comments at once", todo=f"send 1 to {MAX_COMMENTS} comments")
     _refuse_over(run)
-    message = render_comments(comments)
+    anchor = _Anchor(project, run, directory)
+    message = render_comments([anchor.place(one) for one in comments])
     if run.record().workflow in SESSION_WORKFLOWS and run.outcome() and not run.alive:
         batch = find_next_batch(find_session(project, run.id))
         batch.give(batch.requirement(message.replace("\n", "\n  ").rstrip()))
@@ -132,8 +157,8 @@ def _refuse_over(run: RunDir) -> None:
 class _Anchor:
     """Finds the lines that comments are about, in the diff of a run."""
 
-    def __init__(self, project: Project, run: RunDir) -> None:
-        self._project, self._run = project, run
+    def __init__(self, project: Project, run: RunDir, directory: Path | None) -> None:
+        self._project, self._run, self._directory = project, run, directory
         try:
             diff = diff_run(project, run)
         except UsageError:
@@ -146,33 +171,56 @@ class _Anchor:
 
     def place(self, comment: NewComment) -> DiffComment:
         """The comment with the lines that it is about."""
-        found = parse_place(comment.place)
-        if found is None:
-            raise UsageError(f"{comment.place[:80]!r} is not a place in a file", todo=_PLACE_FORM)
-        path, line, last = found
         text = comment.text.strip()
         if not text:
             raise UsageError("the comment is empty", where=comment.place, todo="write it in quotes after the place")
         if len(text) > MAX_CHARS:
             todo = "shorten it, or send it with `ralph steer`"
             raise UsageError(f"the comment is longer than {MAX_CHARS} characters", where=comment.place, todo=todo)
-        side = self._find_side(path, comment.side)
-        self._check_lines(side, line, last)
+        side = self._find_side(comment.path, comment.side)
+        if comment.quote and self._was_quoted(comment, side):
+            snippet, marks = comment.quote, comment.marks
+        else:
+            self._check_lines(side, comment.line, comment.last_line)
+            if comment.quote:
+                what = f"line {comment.line} of {side.path} is not what was quoted"
+                raise UsageError(what, todo="look at the diff again, and comment on the line as it is now")
+            last, before = comment.last_line or comment.line, min(comment.line - 1, _CONTEXT)
+            snippet = side.quote(comment.line, last)
+            marks = tuple(range(before, before + last - comment.line + 1))
         return DiffComment(
             path=side.path,
-            line=line,
+            line=comment.line,
             side=comment.side,
-            snippet=side.quote(line, last or line),
+            snippet=snippet,
             text=text,
-            last_line=last,
-            marks=tuple(range(min(line - 1, _CONTEXT), min(line - 1, _CONTEXT) + (last or line) - line + 1)),
+            last_line=comment.last_line,
+            marks=marks,
         )
+
+    def _was_quoted(self, comment: NewComment, side: _Side) -> bool:
+        """Whether the quoted lines are in the file at that line, or were there when a turn began or ended.
+
+        The user may have read the changes of one turn, or the file may have changed while the user wrote.
+        """
+        quote = _Quote.of(comment.quote, comment.side, comment.marks)
+        if quote.is_at([_cut_line(line) for line in side.lines], comment.line):
+            return True
+        if self._commits is None:
+            return False
+        earlier = _Places(self._read)
+        snapshots = [turn.snapshot for turn in open_view(self._project, self._run).turns if turn.snapshot]
+        for snapshot in snapshots[: -_SEARCHED_TURNS - 1 : -1]:
+            versions = (snapshot, f"{snapshot}^")
+            if any(quote.is_at(earlier.read_lines(version, side.path), comment.line) for version in versions):
+                return True
+        return False
 
     def _check_lines(self, side: _Side, line: int, last: int) -> None:
         if line < 1 or (last and last < line):
             raise UsageError(f"{side.path} has no lines {line} to {last or line}", todo=_PLACE_FORM)
         if max(line, last) > len(side.lines):
-            what = f"{side.path} has {len(side.lines)} lines, so there is no line {max(line, last)}"
+            what = f"{side.path} has {count(len(side.lines), 'line')}, so there is no line {max(line, last)}"
             raise UsageError(what, todo=f"`ralph diff {self._run.id}` shows the lines with their places")
 
     def _find_side(self, given: str, side: str) -> _Side:
@@ -189,14 +237,13 @@ class _Anchor:
         raise self._unknown(given, side)
 
     def _candidates(self, given: str) -> list[str]:
-        """The path as the diff has it: as it was typed, or from the directory in which the user is."""
-        tree = self._project.tree(self._run.record())
-        places = [Path(given), Path.cwd() / given]
+        """The path as the diff has it: as it was given, or from the directory in which the user is."""
         names = [given.removeprefix("./")]
-        for place in places:
-            absolute = place if place.is_absolute() else tree / place
-            if absolute.resolve().is_relative_to(tree.resolve()):
-                names.append(absolute.resolve().relative_to(tree.resolve()).as_posix())
+        if self._directory:
+            tree = self._project.tree(self._run.record()).resolve()
+            for place in (tree / given, self._directory / given):
+                if place.resolve().is_relative_to(tree):
+                    names.append(place.resolve().relative_to(tree).as_posix())
         return [name for name in dict.fromkeys(names) if name and not set(name) & set("`\n\r")]
 
     def _content(self, path: str, side: str) -> bytes | None:
@@ -256,32 +303,61 @@ class _Places:
 
     def is_changed(self, comment: CommentView, snapshot: str) -> bool:
         """Whether the turn that left a snapshot changed the lines that are meant. Removed lines are changed if they are back."""
-        hidden = "+" if comment.side == "old" else "-"
-        quoted = [(at, line) for at, line in enumerate(comment.snippet.splitlines()) if line[:1] != hidden]
-        block = [line[1:].rstrip() for _, line in quoted]
-        meant = [index for index, (at, _) in enumerate(quoted) if at in comment.marks] or list(range(len(quoted)))
-        before, after = self._lines(f"{snapshot}^", comment.path), self._lines(snapshot, comment.path)
+        quote = _Quote.of(comment.snippet, comment.side, comment.marks)
+        before, after = self.read_lines(f"{snapshot}^", comment.path), self.read_lines(snapshot, comment.path)
         if comment.side == "old":
-            return not _find_block(before, block, comment.line) and bool(_find_block(after, block, comment.line))
-        start = _find_block(before, block, comment.line - meant[0]) if meant else 0
+            return not quote.find(before, comment.line) and bool(quote.find(after, comment.line))
+        start = quote.find(before, comment.line)
         if not start:
             return False
-        first, last = start - 1 + meant[0], start - 1 + meant[-1]
-        return _is_replaced(before, after, first, last)
+        return _is_replaced(before, after, start - 1 + quote.meant[0], start - 1 + quote.meant[-1])
 
-    def _lines(self, commit: str, path: str) -> list[str]:
+    def read_lines(self, commit: str, path: str) -> list[str]:
+        """The lines of a file in a commit, cut as those of a message are; none if the file is not there."""
         key = (commit, path)
         if key not in self._known:
             text = (self._read(commit, path) or b"").decode(errors="replace")
-            self._known[key] = [line[: LINE_CHARS - 1].rstrip() for line in text.splitlines()]
+            self._known[key] = [_cut_line(line) for line in text.splitlines()]
         return self._known[key]
 
 
-def _find_block(lines: list[str], block: list[str], near: int) -> int:
-    """The line, counted from 1, at which the block begins, the nearest to a line; 0 if it is nowhere."""
-    size = len(block)
-    places = [at + 1 for at in range(len(lines) - size + 1) if lines[at : at + size] == block] if size else []
-    return min(places, key=lambda at: abs(at - near), default=0)
+@dataclass(frozen=True)
+class _Quote:
+    """The lines of one side of the diff that a comment quotes."""
+
+    lines: list[str]
+    meant: list[int]
+    """Which of them are meant, counted from 0; all of them if the comment does not say."""
+
+    @classmethod
+    def of(cls, text: str, side: str, marks: tuple[int, ...]) -> "_Quote":
+        """The quoted lines, without those that are only on the other side."""
+        hidden = "+" if side == "old" else "-"
+        shown = [(at, line) for at, line in enumerate(text.splitlines()) if line[:1] != hidden]
+        meant = [index for index, (at, _) in enumerate(shown) if at in marks]
+        return cls([_cut_line(line[1:]) for _, line in shown], meant or list(range(len(shown))))
+
+    def find(self, lines: list[str], line: int) -> int:
+        """The line, counted from 1, at which the quote begins, nearest to where `line` is meant; 0 if it is nowhere."""
+        if not self.lines:
+            return 0
+        near = line - self.meant[0]
+        return min(self._list_places(lines), key=lambda at: abs(at - near), default=0)
+
+    def is_at(self, lines: list[str], line: int) -> bool:
+        """Whether the quote is there, and the line is one of those that are meant."""
+        return any(line - start in self.meant for start in self._list_places(lines))
+
+    def _list_places(self, lines: list[str]) -> list[int]:
+        size = len(self.lines)
+        if not size:
+            return []
+        return [at + 1 for at in range(len(lines) - size + 1) if lines[at : at + size] == self.lines]
+
+
+def _cut_line(line: str) -> str:
+    """A line as a message quotes it, and as a page shows it."""
+    return show_directions(clean_text(line))[: LINE_CHARS - 1].rstrip()
 
 
 def _is_replaced(before: list[str], after: list[str], first: int, last: int) -> bool:

@@ -76,7 +76,7 @@ print(json.dumps({
 _PROMISES = {
     "home": "agents cannot change your home directory",
     "system": "agents cannot change the system",
-    "kernel": "agents cannot change settings of the kernel",
+    "kernel": "agents cannot change kernel settings",
     "state": "agents cannot read Ralph's keys and records",
     "keys": "agents cannot read your keys",
     "processes": "agents cannot see or signal other processes",
@@ -86,7 +86,7 @@ _PROMISES = {
 _STRICT = {
     "network": "agents cannot reach this machine's own ports",
     "names": "agents cannot ask a name server",
-    "list": "agents reach what is on the list",
+    "list": "agents can reach the hosts on the list",
 }
 
 
@@ -164,7 +164,7 @@ def _check_sandbox() -> Iterator[Diagnosis]:
         yield Diagnosis("sandbox", False, f"{chosen.level}, but it does not start: {error}", "pass --sandbox off")
         return
     broken = [proof.promise for proof in proofs if not proof.is_kept]
-    yield Diagnosis("sandbox", not broken, f"{chosen.level}; Ralph tried {count(len(proofs), 'promise')}")
+    yield Diagnosis("sandbox", not broken, f"{chosen.level}; Ralph tested {count(len(proofs), 'guarantee')}")
     for proof in proofs:
         todo = "" if proof.is_kept else "report this; until then, run Ralph in a container or a virtual machine"
         yield Diagnosis(
@@ -260,7 +260,7 @@ def _check_agent(name: str) -> Diagnosis:
         what = f"{name}: not installed (`{agent.install}`)"
         return Diagnosis("agent", True, what, absent=True, facts={"name": name, "path": None})
     signed_in, how = agent.sign_in(os.environ, Path.home())
-    state = {True: f"signed in ({how})", False: "not signed in", None: "sign-in unknown"}
+    state = {True: f"signed in ({how})", False: "not signed in", None: f"sign-in unknown ({how})"}
     can = [field.replace("_", " ") for field, able in asdict(agent.abilities).items() if able]
     version = _read_version(path)
     tried, proof = _find_proof(name, version, agent.install)

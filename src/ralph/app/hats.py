@@ -37,7 +37,7 @@ from ralph.git.command import find_repository
 from ralph.git.commits import list_uncommitted_files
 from ralph.git.history import HEADS, read_head
 from ralph.git.worktree import can_have_worktrees
-from ralph.store.files import read_limited, remove, to_bytes, write_atomic
+from ralph.store.files import is_inside, read_limited, remove, to_bytes, write_atomic
 from ralph.store.presets import LoadedPreset, load_preset, parse_layer, read_preset_file
 from ralph.store.runs import Project, RunDir
 from ralph.store.user_state import record_trust
@@ -392,6 +392,10 @@ def _read_objective(project: Project, preset: Preset, prompt: str | None, prompt
     if text is None:
         named = prompt_file or preset.prompt_file or preset.event_loop.prompt_file or "PROMPT.md"
         path = (Path.cwd() if prompt_file else project.settings_dir) / named
+        if not prompt_file and path.is_symlink() and not is_inside(path, project.root):
+            # It may have come with a clone, and agents send their prompts to a model.
+            what = f"{named} is a link that leads out of the project, to {path.resolve()}"
+            raise UsageError(what, where=str(path), todo=f"if you want that, name it yourself: ralph run -P {named}")
         try:
             text = read_limited(path, 256 * 1024, follow=True).decode(errors="replace")
         except (OSError, StateError) as error:
@@ -432,7 +436,7 @@ def _list_parallel_notices(hats: HatsSettings, *, apart: bool) -> Iterator[str]:
         yield "one turn at a time: worktrees need a git repository with a commit"
     pads = {hats.scratchpad, *(hat.scratchpad for hat in hats.hats)}
     if apart and (unseen := [pad for pad in pads if pad and not pad.startswith(SHARED_FILES)]):
-        yield f"{', '.join(unseen)} stays in a worktree: there, prompts show only scratchpads in {SHARED_FILES}"
+        yield f"{', '.join(unseen)} is not in the prompts: in worktrees, they show only scratchpads in {SHARED_FILES}"
 
 
 def _choose_max_parallel(hats: HatsSettings, config: Config, options: RunOptions) -> int | None:
@@ -471,7 +475,7 @@ def _become_latest(warnings: PresetWarnings, project: Project, run: RunDir) -> C
         write_atomic(path, to_bytes(f"{text}\n"))
     if any(one.alive for one in project.runs()):
         return back.close
-    for pad in (project.root / pad for pad in hats.scratchpads):
+    for pad in (project.root / pad for pad in hats.context.scratchpads):
         if pad.is_file():
             aside = run.path / "before" / pad.relative_to(project.root).as_posix().replace("/", "-")
             aside.parent.mkdir(exist_ok=True)

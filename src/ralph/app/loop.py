@@ -35,7 +35,7 @@ from ralph.verify.rewrites import find_bare_command
 from ralph.verify.runner import CheckRunner, check_environment
 from ralph.verify.toolchains import CheckKind, find_commands
 from ralph.verify.verifier import hash_inputs
-from ralph.workflows.loop.state import TaskType, guess
+from ralph.workflows.loop.state import TaskType, guess_task_type
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _build_loop_settings(
     project: Project, config: Config, request: LoopRequest, criterion: Criterion
 ) -> LoopRunSettings:
     """The settings of the loop, from the request and the configuration."""
-    kind = TaskType(request.kind) if request.kind else guess(request.task, criterion.text)
+    kind = TaskType(request.kind) if request.kind else guess_task_type(request.task, criterion.text)
     return LoopRunSettings(
         type=kind,
         scope=parse_globs("--scope", request.scope, project.directory),

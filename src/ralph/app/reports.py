@@ -1,5 +1,6 @@
 """The completion reports of runs, and the cost of each turn."""
 
+import os
 import re
 import time
 from collections.abc import Sequence
@@ -22,6 +23,9 @@ from ralph.workflows.loop import HOME
 
 _PROMPT_LIMIT, _TURN_LIMIT = 16 << 20, 1 << 20
 _PATH = re.compile(rf"(?:{re.escape(HOME)}|\.ralph/runs/[\w-]+)/completion-[\w.+-]+\.md")
+_DOCUMENTS = (".md", ".yaml", ".yml", ".json", ".jsonl", ".txt", ".log")
+_MAX_DOCUMENTS = 2000
+_REVERTED = "\n\nThe run was reverted after that: see Next."
 TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
 
 
@@ -49,6 +53,8 @@ class ReportText:
     """Whether something other than Ralph changed the text."""
     sandbox: str = ""
     """How the agents were isolated, as the journal has it."""
+    since: str = ""
+    """How the user changed the files of the run since it ended; empty if its work is as the run left it."""
 
 
 def list_reports(project: Project, wanted: str | None = None) -> list[FiledReport]:
@@ -65,12 +71,19 @@ def read_report(project: Project, wanted: str | None = None) -> ReportText:
     report = found[-1]
     data = read_limited(project.root / report.path)
     run = project.run(report.run)
-    sandbox = run.read_tail_summary().sandbox
-    return ReportText(report, to_text(data), run.find_doubt(), is_changed=report.hash != digest(data), sandbox=sandbox)
+    action = open_view(project, run).taken_back
+    return ReportText(
+        report,
+        to_text(data),
+        run.find_doubt(),
+        is_changed=report.hash != digest(data),
+        sandbox=run.read_tail_summary().sandbox,
+        since=f"{action.by or 'you'} {action.result}" if action else "",
+    )
 
 
-def rewrite_next_section(project: Project, run: RunDir, text: str, *, why: str) -> None:
-    """Replace what the newest report of a run says about what to do next, after the user did it. The journal records why.
+def note_revert(project: Project, run: RunDir, text: str) -> None:
+    """Say in the newest report of a run, below its title and in its last section, that the user reverted the run.
 
     A report that the user changed stays as it is.
     """
@@ -81,8 +94,12 @@ def rewrite_next_section(project: Project, run: RunDir, text: str, *, why: str) 
     before, heading, _ = to_text(data).rpartition("\n## Next\n\n")
     if not heading or digest(data) != reports[-1].hash:
         return
+    title, _, rest = before.partition("\n")
+    if _REVERTED.strip() not in rest:
+        title += _REVERTED
     documents, _ = Documents.open(project.root, run.path)
-    documents.commit(time.time(), Notice(why), {reports[-1].path: f"{before}{heading}{text}\n"})
+    why = "reverted what the run changed (`ralph abort --revert`)"
+    documents.commit(time.time(), Notice(why), {reports[-1].path: f"{title}\n{rest}{heading}{text}\n"})
 
 
 def _list_reports(project: Project, run: RunDir) -> list[FiledReport]:
@@ -95,6 +112,21 @@ def _list_reports(project: Project, run: RunDir) -> list[FiledReport]:
         for one in reports
         if _PATH.fullmatch(one.path) and (project.root / one.path).is_file()
     ]
+
+
+def list_documents(project: Project, run: RunDir) -> list[Path]:
+    """The documents of a run: its reports, what a loop keeps about it, and the files of its session. Links are left out."""
+    root, home = project.root, project.root / HOME
+    session = root / ".ralph-sessions"
+    places = [home / "loops" / run.id, home / "reflections" / "loops" / run.id, session / run.id]
+    found = [root / report.path for report in _list_reports(project, run)]
+    found.append(session / f"{run.id}.instructions.md")
+    for place in places:
+        # A link in the place of a directory could lead anywhere.
+        if place.is_dir() and place.resolve() == root.resolve() / place.relative_to(root):
+            found += [Path(top) / name for top, _, names in os.walk(place) for name in names]
+    kept = [path for path in found if path.suffix in _DOCUMENTS and path.is_file() and not path.is_symlink()]
+    return sorted(kept)[:_MAX_DOCUMENTS]
 
 
 def _make_missing_report_error(project: Project, runs: list[RunDir], wanted: str | None) -> UsageError:

@@ -147,20 +147,20 @@ def withdraw_pause(run: RunDir, options: ResumeOptions, guidance: str) -> str:
     return run.mailbox.post(Signal("", SignalType.RESUME, guidance)).name
 
 
-def plan_resume(project: Project, run: RunDir, options: ResumeOptions) -> Resumption:
+def plan_resume(project: Project, run: RunDir, options: ResumeOptions, *, guidance: str = "") -> Resumption:
     """Find out with what a run continues, or why it cannot. Changes nothing."""
     outcome = run.outcome()
     if outcome and not outcome.resumable:
         of_session = run.record().workflow in SESSION_WORKFLOWS
         todo = f"`ralph session feedback {run.id}` starts another iteration" if of_session else "start a new one"
         raise UsageError(f"run {run.id} is over: {outcome}", where=str(run.path), todo=todo)
-    return plan_next_iteration(project, run, options)
+    return plan_next_iteration(project, run, options, guidance=guidance)
 
 
-def plan_next_iteration(project: Project, run: RunDir, options: ResumeOptions) -> Resumption:
+def plan_next_iteration(project: Project, run: RunDir, options: ResumeOptions, *, guidance: str = "") -> Resumption:
     """The same for a session, which continues after its end if the user gave feedback."""
     run.refuse_untrusted()
-    limits = _choose_limits(run, options)
+    limits = _choose_limits(run, options, guidance)
     record = run.record()
     if options.names_agent:
         record = replace(record, agents=_reselect_agents(project, run, options))
@@ -193,7 +193,7 @@ def plan_acceptance(project: Project, run: RunDir, because: str, by: str = "") -
     `by` says who accepts it; by default it is the user of this computer.
     """
     if not because.strip():
-        raise UsageError("there is no reason to accept the work", where="--because", todo="say why the work is right")
+        raise UsageError("the reason is empty", where="--because", todo="say why the work is right")
     planned = plan_resume(project, run, ResumeOptions())
     rules = GuardRulesChanged(accepted=_accept_last_verdict(run, because, by or getpass.getuser()))
     return replace(planned, guard_rules=rules)
@@ -230,7 +230,7 @@ def prepare_resume(resumption: Resumption, guidance: str = "") -> str:
     return resumption.run.mailbox.post(Signal("", SignalType.RESUME, guidance)).name
 
 
-def _choose_limits(run: RunDir, options: ResumeOptions) -> Limits:
+def _choose_limits(run: RunDir, options: ResumeOptions, guidance: str) -> Limits:
     """The limits of a run from now on. A new limit that is already used up is refused."""
     record = run.record()
     records = read_records(run.path / "journal.jsonl") if (run.path / "journal.jsonl").exists() else []
@@ -246,7 +246,9 @@ def _choose_limits(run: RunDir, options: ResumeOptions) -> Limits:
             used = f"{spent / unit:.4g} {_UNITS[name]}"
             what = f"run {run.id} has already used {used}: {given} is too low"
             raise UsageError(what, where=str(run.path), todo="use a larger number")
-    limits = replace(ledger.extend_limits(), **changed)
+    # An engine in the background finds the guidance in the mailbox.
+    is_guided = bool(guidance) or any(signal.is_message for signal in run.mailbox.list_waiting())
+    limits = replace(ledger.extend_limits(is_guided=is_guided), **changed)
     if limits.deadline is not None and limits.deadline <= time.time():
         tomorrow = datetime.fromtimestamp(time.time() + 86_400).strftime("%Y-%m-%dT07:00")
         when = datetime.fromtimestamp(limits.deadline).strftime("%Y-%m-%d %H:%M")
@@ -322,7 +324,7 @@ def change_agents(run: RunDir, agents: AgentSelection) -> None:
         ledger = Ledger.of(run.record().limits, records)
         if any(work.open_turn for work in ledger.work.values()):
             todo = f"`ralph resume {run.id}` first, then pause it, or abort it"
-            raise UsageError(f"a turn of run {run.id} is still open and belongs to its agent", todo=todo)
+            raise UsageError(f"a turn of run {run.id} has not ended, and its agent cannot be changed", todo=todo)
         journal.append(time.time(), AgentsChanged(agents=to_json(agents), label=agents.chain[0].label))
     finally:
         lock.release()

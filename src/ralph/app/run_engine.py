@@ -43,6 +43,7 @@ from ralph.store.rejected_trees import open_rejected_trees
 from ralph.store.runs import Project, RunDir
 from ralph.store.settings import load_config
 from ralph.supervisor.client import KeeperClient
+from ralph.workspace.isolation import remove_caches
 from ralph.workspace.local import remove_shared_link
 from ralph.workspace.turn_files import TurnFiles
 
@@ -112,6 +113,11 @@ def _clean_up(project: Project, run: RunDir, record: RunRecord, outcome: Outcome
     if outcome.succeeded:
         open_rejected_trees(project.root).forget_unjudged(run.id)
     TurnFiles(workspace, find_secrets(os.environ)).remove(run.path)
+    with contextlib.suppress(OSError):
+        # The sandbox made it, so that no agent can. It stays if there are sessions in it.
+        (project.root / ".ralph-sessions").rmdir()
+    if outcome is not Outcome.INTERRUPTED:  # its turn may still run
+        remove_caches(run.path, is_over=not outcome.resumable)
     if workspace != project.tree(record):
         remove_shared_link(workspace)
 
@@ -121,7 +127,9 @@ async def _run_kernel(kernel: Kernel[Any], run: RunDir, notifier: Notifier) -> S
     loop = asyncio.get_running_loop()
     notifier.notice = lambda text: loop.call_soon_threadsafe(kernel.notice, text)
     try:
-        with watch_directories(kernel.wake, run.mailbox.inputs, run.questions.directory) as is_watching:
+        questions = run.questions
+        watched = (run.mailbox.inputs, questions.directory, questions.answers)
+        with watch_directories(kernel.wake, *watched) as is_watching:
             if is_watching:
                 kernel.poll_every(SLOW_POLL_SECONDS)
             return await _run_with_os_signals(kernel)
@@ -187,7 +195,7 @@ async def _run_with_os_signals(kernel: Kernel[Any]) -> Stop:
     loop.add_signal_handler(signal.SIGINT, interrupt)
     shutdown_signals = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
     for number in shutdown_signals:
-        loop.add_signal_handler(number, kernel.shut_down, f"The engine received {number.name} and is shutting down.")
+        loop.add_signal_handler(number, kernel.shut_down, f"the engine received {number.name}")
     try:
         return await kernel.run()
     finally:

@@ -17,7 +17,7 @@ from ralph.core.checks import Check, Rule
 from ralph.core.errors import UsageError
 from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.limits import Limits
-from ralph.documents.config import Config, SlotSettings, WorkspaceSettings, parse_share
+from ralph.documents.config import Config, SlotSettings, WorkspaceSettings, explain_share, parse_share
 from ralph.documents.hats.definition import HatsSettings
 from ralph.documents.run_record import (
     AgentSelection,
@@ -70,6 +70,8 @@ class RunOptions:
     sandbox: str | None = None
     dry_run: bool = False
     """Only show the run: its agents need not be installed."""
+    cwd: Path | None = None
+    """The directory from which the user names files; None for the current one."""
 
     @property
     def name_an_agent(self) -> bool:
@@ -165,7 +167,7 @@ def read_share(text: str) -> float:
     """The share of a subscription that `--max-quota` names."""
     share = parse_share(text)
     if share is None:
-        raise UsageError(f"--max-quota {text} is not a share from 0% to 100%", todo="use a percentage: --max-quota 80%")
+        raise UsageError(f"--max-quota {text} is not a share of a subscription", todo=explain_share(text))
     return share
 
 
@@ -202,7 +204,7 @@ def rebase_glob(glob: str, directory: str) -> str:
 
 def build_agent_selection(project: Project, config: Config, options: RunOptions) -> AgentSelection:
     """Choose the agents. A scenario of the settings is looked for beside them, one of an option in this directory."""
-    cwd = Path.cwd() if options.name_an_agent else project.settings_dir
+    cwd = (options.cwd or Path.cwd()) if options.name_an_agent else project.settings_dir
     selection = registry.select_agents(
         config,
         names=options.agents,
@@ -231,7 +233,8 @@ def build_agent_selection(project: Project, config: Config, options: RunOptions)
         command = spec.command
         if cwd.resolve() != project.root.resolve() or project.directory != ".":
             command = tuple(_make_absolute_if_file(word, cwd) for word in command)
-        return replace(spec, command=command, without_tools=tuple(dict.fromkeys((*spec.without_tools, *without))))
+        spec = replace(spec, command=command, without_tools=tuple(dict.fromkeys((*spec.without_tools, *without))))
+        return registry.keep_own_mode(spec, project.work_dir)
 
     first, *rest = selection.chain
     first = replace(first, model=options.model or first.model, arguments=(*first.arguments, *options.agent_args))

@@ -189,7 +189,11 @@ def clean_runs(
     else:
         chosen, found = _find_expired_runs(project, keep, days, stopped=stopped)
     found = copy_with(found, removed=tuple(run.id for run in chosen))
-    if dry_run or not chosen:
+    if dry_run:
+        return found
+    if not wanted:
+        _remove_old_caches(project)
+    if not chosen:
         return found
     kept = []
     action = f"clean-{os.urandom(3).hex()}"
@@ -198,6 +202,16 @@ def clean_runs(
         kept += _remove_run(project, run)
         project.record_removal(run.id, action, by)
     return copy_with(found, kept=tuple(kept), action=action)
+
+
+def _remove_old_caches(project: Project) -> None:
+    """Remove the caches of runs that have ended. Runs of older versions kept them, and so does a run that was killed."""
+    from ralph.workspace.isolation import remove_caches
+
+    for run in project.runs():
+        outcome = run.outcome(claimed=True)
+        if outcome and not run.alive:
+            remove_caches(run.path, is_over=not outcome.resumable)
 
 
 def _find_expired_runs(

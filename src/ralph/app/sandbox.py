@@ -29,9 +29,7 @@ def find_asked_level(option: str | None) -> str:
     """
     level = option or os.environ.get(VARIABLE) or load_user_settings().sandbox.level
     if level not in SANDBOX_LEVELS:
-        raise UsageError(
-            f"{level!r} is not a level of the sandbox", where=VARIABLE, todo=f"use {', '.join(SANDBOX_LEVELS)}"
-        )
+        raise UsageError(f"{level!r} is not a sandbox level", where=VARIABLE, todo=f"use {', '.join(SANDBOX_LEVELS)}")
     return level
 
 
@@ -50,7 +48,7 @@ def open_sandbox(asked: str, environment: Mapping[str, str], agents: AgentSelect
         raise UsageError(f"the sandbox does not work here: {found.problem}", where=f"sandbox: {asked}", todo=todo)
     if asked == AUTO and agents and (unproven := _find_unproven(agents)):
         names = ", ".join(unproven)
-        reason = f"Ralph was not yet tested with {names} in the sandbox. To isolate agents: pass --sandbox write"
+        reason = f"Ralph has not been tested with {names} in the sandbox. To isolate agents: pass --sandbox write"
         return Sandbox(sandbox.OFF, reason=reason)
     settings = load_user_settings().sandbox
     return Sandbox(

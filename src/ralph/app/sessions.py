@@ -32,7 +32,7 @@ from ralph.documents.session.plan import complete_feedback, render_feedback_form
 from ralph.documents.session.repair import PLANNING, UPDATE, Repaired, repair
 from ralph.documents.session.values import parse_timestamp, render_timestamp
 from ralph.store import settings
-from ralph.store.documents import describe_changed_state, find_changed_state
+from ralph.store.documents import Documents, digest, find_changed_state
 from ralph.store.files import read_limited, stat_signature, to_bytes, to_text, write_atomic
 from ralph.store.journal import read_records
 from ralph.store.runs import Project, RunDir
@@ -40,10 +40,10 @@ from ralph.store.settings import load_config
 from ralph.verify.criterion import compile_criterion, compile_named_commands
 from ralph.verify.verifier import hash_inputs
 from ralph.workflows.merge_rules import Queue, queue_path, render_queue
-from ralph.workflows.session.iterations import find_new_feedback, list_misplaced_feedback
+from ralph.workflows.session.iterations import describe_stage, find_new_feedback, list_misplaced_feedback
 from ralph.workflows.session.planning import find_next_step
 from ralph.workflows.session.rules import Session, rebuild_flow
-from ralph.workflows.session.state import Roles, SessionState, render_flow
+from ralph.workflows.session.state import Roles, SessionSettings, SessionState, render_flow
 from ralph.workspace.turn_files import COPY_LIMIT
 
 ROLES = ("planner", "questioner", "executor", "reviewer", "librarian", "classic", "forms", "classic-forms")
@@ -52,7 +52,7 @@ ROLES = ("planner", "questioner", "executor", "reviewer", "librarian", "classic"
 def build_session_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -> Session:
     """The rules of a session, in the layout that it has."""
     texts, foreign = _read_roles(root, ROLES)
-    return Session(
+    session_settings = SessionSettings(
         id=record.id,
         request=record.task,
         layout=find_layout(record, root),
@@ -64,6 +64,7 @@ def build_session_workflow(record: RunRecord, root: Path, limits: Limits | None 
         knowledge=_find_knowledge(root),
         has_worktrees=bool(record.branch),
     )
+    return Session(session_settings)
 
 
 def _find_knowledge(root: Path) -> tuple[str, ...]:
@@ -111,9 +112,12 @@ def read_session_texts(root: Path, record: RunRecord) -> dict[str, str]:
 def repair_documents(
     root: Path, record: RunRecord, now: float, *, removes_stray_lines: bool = False
 ) -> tuple[str, ...]:
-    """Repair the engine's own documents from the others. Returns what was done. A copy of each changed file stays beside it."""
+    """Repair the documents that the user may edit from the others. Returns what was done.
+
+    A copy of each changed file stays beside it.
+    """
     rules, texts = build_session_workflow(record, root), read_session_texts(root, record)
-    layout = rules.layout
+    layout = rules.settings.layout
     if not any(path.startswith(f"{layout.root}/") for path in texts):
         return ()
     records = _read_journal(root, record)
@@ -122,12 +126,6 @@ def repair_documents(
         _keep_beside(root / path, text, now)
         write_atomic(root / path, to_bytes(text))
     done = list(repaired.done)
-    hashes = {path: one for line in records for path, one in (*line.documents.items(), *line.seen.items())}
-    rebuilt = rebuild_session_state(record, records)
-    for path in find_changed_state(root, hashes):
-        _keep_beside(root / path, rebuilt[path], now)
-        write_atomic(root / path, to_bytes(rebuilt[path]))
-        done.append(f"{path}: {describe_changed_state(path)}; rebuilt from the journal")
     if records:
         done += _move_misplaced_feedback(root, record)
     return tuple(done)
@@ -137,7 +135,7 @@ def _move_misplaced_feedback(root: Path, record: RunRecord) -> Iterator[str]:
     """Move feedback for iterations that are over to where Ralph reads it, with what is attached."""
     rules = build_session_workflow(record, root)
     state = rules.load(read_session_texts(root, record))
-    for source, target in list_misplaced_feedback(rules, state).items():
+    for source, target in list_misplaced_feedback(rules.settings, state).items():
         place = (root / target).parent
         if place.exists():
             continue
@@ -165,9 +163,10 @@ def _plan_repair(
     records = tuple(records)
     at = parse_timestamp(record.id)
     is_own = at is not None and abs(at.timestamp() - record.created_at) < 26 * 3600
-    return repair(
+    restored = _read_copies_of_deleted(root, record, texts, records)
+    repaired = repair(
         find_layout(record, root),
-        texts,
+        {**texts, **restored},
         render_timestamp(now),
         {path for one in records for path in one.documents},
         record.task,
@@ -175,6 +174,25 @@ def _plan_repair(
         finished=rebuild_flow(one.entry for one in records).finished or (),
         removes_stray_lines=removes_stray_lines,
     )
+    names = [path.removeprefix(f"{HOME}/{record.id}/") for path in restored]
+    done = [f"{name}: it was deleted, so Ralph restored its own copy" for name in names]
+    return replace(repaired, documents={**restored, **repaired.documents}, done=(*done, *repaired.done))
+
+
+def _read_copies_of_deleted(
+    root: Path, record: RunRecord, texts: Mapping[str, str], records: Iterable[Record]
+) -> dict[str, str]:
+    """The documents that the user deleted, by path, as the engine last wrote them. The journal proves that a copy is that."""
+    rules = build_session_workflow(record, root)
+    hashes = {path: one for line in records for path, one in (*line.documents.items(), *line.seen.items())}
+    found = {}
+    for path, expected in hashes.items():
+        copy = root / rules.settings.copy_path(path)
+        if not texts.get(path, "").strip() and copy.is_file():
+            data = read_limited(copy)
+            if digest(data) == expected:
+                found[path] = to_text(data)
+    return found
 
 
 def rebuild_session_state(record: RunRecord, records: Iterable[Record]) -> dict[str, str]:
@@ -291,20 +309,22 @@ class UserSession:
         if self.is_classic:
             return find_next_step(self.state()).startswith(UPDATE)
         rules, state = build_session_workflow(self.record, self.project.root), self.state()
-        return bool(find_new_feedback(rules, state) or list_misplaced_feedback(rules, state))
+        return bool(find_new_feedback(rules.settings, state) or list_misplaced_feedback(rules.settings, state))
 
     def read_repaired_texts(self) -> dict[str, str]:
         """The documents of a session; those of others are read as a repair would put them right."""
-        texts = self.texts()
-        if self.alive or self.is_classic:
+        texts, root, record = self.texts(), self.project.root, self.record
+        layout = find_layout(record, root)
+        if self.run is None and not self.is_classic:
+            return {**texts, **repair(layout, texts, render_timestamp(time.time())).documents}
+        own = [layout.metadata] if not self.is_classic else []
+        own += [layout.progress(1)] if not layout.nested else []
+        if self.run is None or self.alive or all(path in texts for path in own):
             return texts
-        layout = build_session_workflow(self.record, self.project.root).layout
-        if self.run is None:
-            texts |= repair(layout, texts, render_timestamp(time.time())).documents
-        elif records := _read_journal(self.project.root, self.record) if layout.metadata not in texts else []:
-            # The next engine repairs them. Until then they are shown as they will be.
-            texts |= _plan_repair(self.project.root, self.record, texts, records, time.time()).documents
-        return texts
+        # The next engine repairs them. Until then they are shown as they will be.
+        records = _read_journal(root, record)
+        repaired = _plan_repair(root, record, texts, records, time.time()).documents if records else {}
+        return {**texts, **repaired}
 
 
 def list_sessions(project: Project) -> list[UserSession]:
@@ -407,7 +427,7 @@ def _plan_session(project: Project, request: SessionRequest, options: RunOptions
 
 def _list_check_notices(record: RunRecord) -> Iterator[str]:
     if not record.checks:
-        yield "the session has no checks (--check): Ralph cannot verify the whole, and relies on the reviewer"
+        yield "the session has no checks (--check): Ralph cannot verify the whole session, and relies on the reviewer"
 
 
 def _build_session_record(
@@ -515,6 +535,9 @@ def answer_approval(session: UserSession, answer: Signal) -> Answered:
         path = f"{HOME}/{session.id}.instructions.md"
         how = f"to be asked, write `knowledge.approval: signal` as a bullet into {path}"
         _refuse_answer(session, what[state.guardrails.approval], how)
+    rules = build_session_workflow(session.record, session.project.root)
+    if wrong := "" if is_early else describe_stage(rules.settings, state).find_wrong_items(answer.items):
+        raise UsageError(wrong.partition("; ")[0], todo=wrong.partition("; ")[2])
     refuse_without_consent(find_consent_to_resume(session.project, session.record))
     # An answer to a question that was not asked is for this iteration only: the next one learns other things.
     number = state.metadata.iteration if is_early else answer.iteration
@@ -531,7 +554,17 @@ def repair_session(session: UserSession) -> tuple[str, ...]:
     """Repair the documents of a session by what its other files say. Returns what was done."""
     if session.alive:
         raise UsageError(f"session {session.id} is running", todo="pause it first: `ralph signal pause`")
-    return repair_documents(session.project.root, session.record, time.time(), removes_stray_lines=True)
+    root, record, run, now = session.project.root, session.record, session.run, time.time()
+    if run is None:
+        return repair_documents(root, record, now, removes_stray_lines=True)
+    lock = run.lock()
+    try:
+        # An engine that was killed may have written only some of the documents of its last commit: opening writes the others.
+        documents, records = Documents.open(root, run.path)
+        rebuilt = documents.rebuild_changed_state(now, rebuild_session_state(record, records))
+        return (*rebuilt, *repair_documents(root, record, now, removes_stray_lines=True))
+    finally:
+        lock.release()
 
 
 def find_unread_feedback(session: UserSession) -> list[str]:
@@ -548,15 +581,15 @@ def find_unread_feedback(session: UserSession) -> list[str]:
     return found
 
 
-def choose_feedback_session(project: Project, words: tuple[str, ...]) -> tuple[UserSession, str]:
-    """The session and the text among the arguments of a command: `[SESSION] [TEXT]`."""
+def choose_session_and_text(project: Project, words: tuple[str, ...], noun: str) -> tuple[UserSession, str]:
+    """The session and the text, which the noun names, among the arguments of a command: `[SESSION] [TEXT]`."""
     session, text = None, ""
     if words and _SESSION_WORD.fullmatch(words[0]):
         session, *rest = words
     else:
         rest = list(words)
     if len(rest) > 1:
-        raise UsageError("the feedback is more than one argument", todo="put it in quotes")
+        raise UsageError(f"the {noun} is more than one argument", todo="put it in quotes")
     text = rest[0] if rest else ""
     return find_session(project, session), text
 
@@ -573,7 +606,7 @@ def refuse_attachments(attach: tuple[Path, ...], source: Path | None) -> None:
         raise UsageError(f"there is no file {', '.join(missing)}", todo="give paths of files that exist")
     names = [path.name for path in attach]
     if double := next((name for name in names if names.count(name) > 1 or name == FEEDBACK), ""):
-        raise UsageError(f"{double} would replace another file of that name", todo="rename it")
+        raise UsageError(f"{double} would overwrite another file of that name", todo="rename it")
     if large := next((path.name for path in attach if path.stat().st_size > COPY_LIMIT), ""):
         what = f"{large} is larger than {COPY_LIMIT >> 20} MiB, the limit for attachments"
         raise UsageError(what, todo="attach only the part that matters")
@@ -624,7 +657,7 @@ class FeedbackBatch:
         """Where it is written."""
         if self.session.is_classic:
             return ClassicLayout.of(self.session.id).update(self.number)
-        return build_session_workflow(self.session.record, self.session.project.root).layout.feedback(
+        return build_session_workflow(self.session.record, self.session.project.root).settings.layout.feedback(
             self.number, self.stamp
         )
 

@@ -5,10 +5,12 @@ its `preview_run`, asks for its consent, and enters `open_new_run`, which create
 """
 
 import contextlib
+import os
 import posixpath
 import re
 import shlex
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -20,21 +22,22 @@ from pathlib import Path
 
 from ralph.agents import registry
 from ralph.agents.adapter import Call
-from ralph.app.run_options import find_settings_without_effect
+from ralph.app.run_options import JUDGE, find_settings_without_effect
 from ralph.app.trust import Consent, find_consent_to_start, refuse_without_consent
 from ralph.app.workflows import ROLES, find_workflow_kind, list_roles
 from ralph.core.checks import Rule
 from ralph.core.errors import RalphError, StateError, UsageError
 from ralph.core.events import Do
 from ralph.core.limits import Limits
+from ralph.core.text import count
 from ralph.core.turns import TurnRequest
 from ralph.documents.config import Config
-from ralph.documents.run_record import RunRecord, TreeSettings
+from ralph.documents.run_record import AgentSpec, RunRecord, TreeSettings
 from ralph.git import worktree
 from ralph.git.command import OWN_DIRECTORIES, Git, find_repository
 from ralph.git.programs import remember_programs
 from ralph.git.snapshots import Snapshots, identify_project
-from ralph.store.files import read_limited
+from ralph.store.files import is_inside, read_limited
 from ralph.store.rejected_trees import RejectedTree, hash_content, open_rejected_trees
 from ralph.store.runs import Project, RunDir
 from ralph.verify.changed_files import is_judge_file
@@ -43,10 +46,28 @@ from ralph.verify.work import find_left_changes
 from ralph.workflows.loop.state import Phase, TaskType, warn_if_too_few
 from ralph.workspace.merger import read_current_branch
 
+_OWN_OUTPUT = "Ralph's output goes to {}: it will count as changed by every turn. Write it outside of the project"
 _WORD_OF_PATH = re.compile(r"[\w./-]+")
 _MAKEFILES = frozenset(("Makefile", "makefile", "GNUmakefile"))
 MAX_NAMED_FILES = 5
 """Files of a task that a notice names."""
+
+
+def warn_about_own_output(project: Project) -> tuple[str, ...]:
+    """A notice if the output of this process is written to a file of the project that git does not ignore."""
+    files = set()
+    for descriptor in (1, 2):
+        with contextlib.suppress(OSError):
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                files.add(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+    root = project.root.resolve()
+    inside = [path.relative_to(root) for path in files if path.is_relative_to(root)]
+    git = Git(project.root)
+    return tuple(
+        _OWN_OUTPUT.format(path)
+        for path in sorted(inside)
+        if path.parts[0] not in OWN_DIRECTORIES and git.run("check-ignore", "-q", str(path), ok=(0, 1, 128)).code != 0
+    )
 
 
 class WorkLocation(StrEnum):
@@ -118,6 +139,51 @@ def preview_run(new: NewRun) -> Preview:
         )
         agents[label] = shlex.join(registry.make_adapter(spec, record.prices).command(call))
     return Preview(prompt, agents, tuple(find_unpriced_agents(project, record)))
+
+
+def describe_worst_case(record: RunRecord, unpriced: tuple[str, ...]) -> str:
+    """What the run may use at most, including a cost that nothing limits."""
+    limits, attempts = record.limits, f"each with up to 5 attempts of {_format_minutes(record.turn_limits.wall)}"
+    iterations = count(limits.iterations, "iteration") if limits.iterations else "any number of iterations"
+    if limits.cost is None:
+        money = "no cost limit (pass --max-cost to set one)"
+    elif unpriced:
+        money = f"no cost limit: Ralph cannot enforce ${limits.cost:g} for {', '.join(unpriced)}"
+    else:
+        money = f"${limits.cost:g}"
+    return f"{iterations}, {attempts}; {money}"
+
+
+def list_limits(record: RunRecord) -> list[tuple[str, str]]:
+    """The limits of a run and of its turns, with units."""
+    limits, turn = record.limits, record.turn_limits
+    deadline = None if limits.deadline is None else datetime.fromtimestamp(limits.deadline).strftime("%Y-%m-%d %H:%M")
+    rows = [
+        ("iterations", limits.iterations),
+        ("active time", None if limits.active_seconds is None else _format_minutes(limits.active_seconds)),
+        ("deadline", deadline),
+        ("tokens", limits.tokens),
+        ("cost", None if limits.cost is None else f"${limits.cost:g}"),
+        ("subscription", None if limits.quota is None else f"{limits.quota:.0%} of an agent's quota"),
+        ("one turn", _format_minutes(turn.wall)),
+        ("without output", _format_minutes(turn.idle)),
+        ("time to stop", f"{turn.grace:g} seconds"),
+    ]
+    return [(name, "no limit" if value is None else str(value)) for name, value in rows]
+
+
+def _format_minutes(seconds: float) -> str:
+    minutes = seconds / 60
+    return "1 minute" if minutes == 1 else f"{minutes:g} minutes"
+
+
+def describe_place(new: NewRun) -> str:
+    """Where a new run would work."""
+    if new.location is WorkLocation.HERE:
+        return str(new.project.work_dir)
+    if new.location is WorkLocation.WORKTREE:
+        return f"a worktree in {new.project.root / '.ralph' / 'worktrees'}, on a branch ralph/RUN/run"
+    return f"a worktree for each task in {new.project.root / '.ralph' / 'worktrees'}, merged on a branch ralph/RUN/run"
 
 
 @contextlib.contextmanager
@@ -233,10 +299,30 @@ def list_start_notices(project: Project, config: Config, record: RunRecord) -> I
     for rule, reason in record.allowed.items():
         yield f"the guard rule {rule} is off: {reason}"
     yield from _describe_may_change(project, record)
+    yield from _describe_judge(record)
     known_roles = {*list_roles(record), *(role for roles in ROLES.values() for role in roles)}
     yield from find_settings_without_effect(config, record.workflow, tuple(sorted(known_roles)))
     yield from _list_instruction_notices(project, record)
+    modes = [describe_own_mode(spec, project.workspace(record)) for spec in record.agents.by_label.values()]
+    yield from filter(None, dict.fromkeys(modes))
     yield from list_agent_notices(record, limits)
+
+
+def describe_own_mode(spec: AgentSpec, workspace: Path) -> str:
+    """What becomes of a safer mode in the agent's own settings; empty if they have none."""
+    own = registry.find_own_mode(spec, workspace)
+    if own is None:
+        return ""
+    if spec.permissions == own.level:
+        todo = "" if spec.permissions_given else "; `permissions: full-auto` in ralph.yml gives it every permission"
+        return (
+            f"{spec.kind} keeps the mode of your own settings ({own.text}), which is `permissions: {own.level}`{todo}"
+        )
+    why = (
+        "ralph.yml says so" if spec.permissions_given else "that mode has no level of permissions; to keep it, pass it"
+    )
+    how = "" if spec.permissions_given else " with --agent-arg"
+    return f"{spec.kind} runs with `permissions: {spec.permissions}`, not with {own.text}: {why}{how}"
 
 
 def list_agent_notices(record: RunRecord, limits: Limits) -> Iterator[str]:
@@ -244,16 +330,26 @@ def list_agent_notices(record: RunRecord, limits: Limits) -> Iterator[str]:
     for label, spec in record.agents.by_label.items():
         if missing := registry.find_missing_program(spec):
             yield f"{missing.what}: {missing.todo}"
-        can = registry.make_adapter(spec).abilities
+        agent = registry.make_adapter(spec)
+        can = agent.abilities
         if limits.tokens and not can.tokens:
             reports = "may not report" if spec.kind == "acp" else "does not report"
             yield f"{label} {reports} tokens: Ralph cannot enforce --max-tokens"
+        if limits.quota and not can.quota:
+            yield f"{label} does not report how much of a subscription is used: the limit of {limits.quota:.0%} does not apply"
         if spec.model and not can.model:
             yield f"{label} has no option for the model: --model has no effect"
         if spec.without_tools and not can.tool_limits:
             yield f"{label} cannot switch off {', '.join(spec.without_tools)}"
         if record.most_steps and not can.step_limit:
             yield f"{label} has no step limit: max_steps does not apply to it"
+        if record.hats and not agent.can_run_ralph(
+            Call(Path(), arguments=spec.arguments, permissions=spec.permissions)
+        ):
+            yield (
+                f"{label} may not be able to run `ralph emit` and `ralph tools`: its hats can publish events in their last"
+                " message, but not use tasks and memories"
+            )
 
 
 def _describe_may_change(project: Project, record: RunRecord) -> Iterator[str]:
@@ -269,6 +365,18 @@ def _describe_may_change(project: Project, record: RunRecord) -> Iterator[str]:
     if named and record.checks and record.snapshots:
         options = " ".join(f"--may-change {shlex.quote(path)}" for path in named)
         yield f"the task names files that decide what passes; if the run may change them, add {options}"
+
+
+def _describe_judge(record: RunRecord) -> Iterator[str]:
+    """Say what a judge costs. Only loops have one: in other workflows, a reviewer or a hat judges."""
+    if record.workflow != "loop" or not record.checks or not record.snapshots or record.require == "proven":
+        return
+    first = (record.agents.roles.get(JUDGE) or record.agents.chain)[0]
+    cost = "one more turn, which counts towards the limits"
+    if record.require == "judged":
+        yield f"a judge ({first.label}) looks at the work whenever the checks pass: each time {cost}"
+    else:
+        yield f"a judge ({first.label}) looks at tests and settings if they change: {cost} (--require proven: no judge)"
 
 
 def find_named_judge_files(task: str, directory: Path) -> list[str]:
@@ -358,6 +466,8 @@ def _list_instruction_notices(project: Project, record: RunRecord) -> Iterator[s
     for name in record.instructions:
         if not (workspace / name).is_file():
             yield f"`instructions` in ralph.yml names {name}, which is not a file in {workspace}"
+        elif not (is_inside(workspace / name, project.root) or is_inside(workspace / name, workspace)):
+            yield f"{name} is a link that leads out of the project: agents do not get it in their prompts"
     present = [name for name in record.instructions or ("AGENTS.md",) if (workspace / name).is_file()]
     for name in present:
         agents = {label: registry.make_adapter(spec) for label, spec in record.agents.by_label.items()}

@@ -43,8 +43,8 @@ def send_signal(project: Project, signal: Signal, role: str, wanted: str | None)
     """Leave a signal for a run; an ABORT ends it."""
     refuse_inside_a_turn("an agent cannot send signals", "put it into your answer instead")
     kind = signal.type.lower()
-    if signal.type in (SignalType.STEER, SignalType.INFO) and not signal.message.strip():
-        raise UsageError("the message is empty", todo=f'write it in quotes: ralph signal {kind} "..."')
+    if signal.lacks_message:
+        raise UsageError("the message is empty", todo="say what the agents should know")
     if signal.now and signal.type not in INTERRUPTING:
         raise UsageError(f"--now does not work with {kind}", todo="omit it; it is for steer and pause")
     if signal.items and signal.type is not SignalType.APPROVE:
@@ -117,7 +117,7 @@ def answer_question(
         raise UsageError("the answer is empty", todo='write it in quotes: ralph answer "..."')
     run, question = _find_question(project, wanted, id)
     if not run.questions.answer(question.id, answer, by, time.time()):
-        raise UsageError(f"question {question.id} was answered already", where=str(run.questions.directory))
+        raise UsageError(f"question {question.id} was answered already", where=str(run.questions.answers))
     return run, question
 
 

@@ -4,6 +4,7 @@ An interface gets a `Consent`, shows what is new in it, asks the user and calls 
 consent is missing, so no interface can forget the question.
 """
 
+import hashlib
 import json
 import os
 import shlex
@@ -54,6 +55,12 @@ class Consent:
     def is_required(self) -> bool:
         """Whether the user has to be asked. `permissions: full-auto` in the user's own settings agrees to everything."""
         return bool(self.new) and load_user_settings().permissions != "full-auto"
+
+    @property
+    def digest(self) -> str:
+        """A short name of what the user is shown. It is another one if anything of it changes."""
+        shown = [self.about, *([item.name, item.text] for item, _ in self.new)]
+        return hashlib.sha256(json.dumps(shown).encode()).hexdigest()[:24]
 
     @property
     def todo(self) -> str:

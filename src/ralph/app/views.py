@@ -13,6 +13,7 @@ from ralph.core.errors import RalphError, UsageError
 from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.limits import Spent
 from ralph.core.outcomes import Outcome
+from ralph.core.text import count
 from ralph.core.values import value
 from ralph.store.runs import Project, RunDir
 from ralph.store.view_cache import RowCache, stamp_of
@@ -36,9 +37,12 @@ def open_view(project: Project, run: str | RunDir, *, at: int | None = None) -> 
     if at is None:
         watch.catch_up()
         return watch.view
-    if at < 0:
-        raise UsageError(f"there is no line {at} in a journal", todo="lines are counted from 1")
+    if isinstance(at, bool) or not isinstance(at, int) or at < 0:
+        raise UsageError(f"{at!r} is not a line of a journal", todo="give a number; lines are counted from 1")
     watch.catch_up(at)
+    if watch.seq < at:
+        what = f"the journal of run {watch.run.id} has {count(watch.seq, 'line')}, so there is no line {at}"
+        raise UsageError(what, todo=f"choose a line from 1 to {watch.seq}" if watch.seq else "the run has not started")
     return watch.view_back_then()
 
 

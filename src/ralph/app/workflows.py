@@ -46,7 +46,9 @@ def find_workflow_kind(workflow: str) -> WorkflowKind:
 
             return sessions.SESSION if workflow == "session" else sessions.CLASSIC
         case "hats":
-            return WorkflowKind(build_hats_workflow, lambda record, root: build_hats_workflow(record, root).watched)
+            return WorkflowKind(
+                build_hats_workflow, lambda record, root: build_hats_workflow(record, root).context.watched
+            )
         case "loop":
             from ralph.memory.learning import LoopMemory
 
@@ -61,11 +63,14 @@ def find_workflow_kind(workflow: str) -> WorkflowKind:
 
 def build_hats_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -> "Hats":
     """The rules of a run of hats."""
+    from ralph.workflows.hats.routing import HatsContext
     from ralph.workflows.hats.rules import Hats
 
     templates = settings.load_prompt("hats", root), settings.load_prompt("resolver", root)
     hats = record.hats or HatsSettings()
-    return Hats(record.id, record.task, hats, record.checks, *templates, has_judge=record.require != "proven")
+    return Hats(
+        HatsContext(record.id, record.task, hats, record.checks, *templates, has_judge=record.require != "proven")
+    )
 
 
 def build_loop_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -> "Loop":

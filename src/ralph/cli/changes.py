@@ -1,7 +1,6 @@
 """`ralph diff`, `ralph undo`, `ralph restore` and `ralph abort`: what a run changed, how to take it back, how to end the run."""
 
 import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,8 +20,9 @@ from ralph.app.changes import (
 from ralph.app.runs import find_changes_of_others, find_latest_run, refuse_inside_a_turn
 from ralph.app.steer import end_run, find_run_to_abort, is_over
 from ralph.cli.console import agree, json_option, open_project, print_result, run_argument
+from ralph.cli.terminal import print_json, print_patch, print_text
 from ralph.core.errors import UsageError
-from ralph.core.text import count
+from ralph.core.text import clean_for_terminal, count
 from ralph.store.runs import RunDir
 
 _force_option = click.option(
@@ -43,15 +43,24 @@ def diff(run: str | None, turn: int | None, stat: bool, as_json: bool) -> int:
     if run and run.isascii() and run.isdigit() and len(run) < 6:
         turn, run = int(run), None
     chosen = find_latest_run(project, run)
-    found = diff_run(project, chosen, turn, stat=stat, color=not as_json and sys.stdout.isatty())
-    lines = [found.text.removesuffix("\n") if found.text else f"Run {chosen.id} changed nothing."]
-    if found.mixed and not as_json:
+    found = diff_run(project, chosen, turn, stat=stat)
+    if as_json:
+        facts = {"old": found.old, "new": found.new, "diff": found.text, "mixed": found.mixed}
+        print_json(command="diff", run=chosen.id, **facts)
+        return 0
+    if found.text:
+        print_patch(found.text)
+    else:
+        print_text(f"Run {chosen.id} changed nothing.")
+    if clean_for_terminal(found.text) != found.text:
+        todo = f"`ralph diff {chosen.id} --json` has them"
+        print_text(f"note: control characters are left out, so the patch may not apply: {todo}", err=True)
+    if found.mixed:
         others = find_changes_of_others(project, chosen)
         for author, files in _group_by_author(found.mixed, others).items():
             # Not on the standard output, so that the patch can be applied.
-            click.echo(f"note: these files also have changes of {author or 'yours'}: {_join(files)}", err=True)
-    facts = {"old": found.old, "new": found.new, "diff": found.text, "mixed": found.mixed}
-    return print_result(as_json, lines, command="diff", run=chosen.id, **facts)
+            print_text(f"note: these files also contain changes by {author or 'you'}: {_join(files)}", err=True)
+    return 0
 
 
 @click.command("undo")
@@ -169,7 +178,7 @@ def _kept_lines(restored: Restored, others: Mapping[str, str], command: str) -> 
         yield f"NOT RESTORED, because {author or 'you'} changed them after the run did: {_join(paths)}"
     mixed = [path for path in restored.shared if path in written]
     for author, paths in _group_by_author(mixed, others).items():
-        yield f"What the run changed before {author or 'you'} is still in: {_join(paths)}"
+        yield f"Changes that the run made before {author or 'you'} did are still in: {_join(paths)}"
     if authors := _group_by_author([*restored.kept, *restored.shared], others):
         whose = "your changes" if set(authors) == {""} else "these later changes"
         yield f"To undo {whose}, too: {command}"
@@ -197,7 +206,7 @@ def abort(run: str | None, message: str, revert: bool, force: bool, yes: bool, a
     """
     refuse_inside_a_turn("an agent cannot end a run", "end your turn, and say why the work cannot continue")
     if force and not revert:
-        raise UsageError("--force is for --revert", todo="add --revert, or leave out --force")
+        raise UsageError("--force works only with --revert", todo="add --revert, or omit --force")
     project = open_project()
     chosen = find_run_to_abort(project, run, revert=revert)
     if revert:
@@ -206,7 +215,7 @@ def abort(run: str | None, message: str, revert: bool, force: bool, yes: bool, a
             yours = "What you changed while it was stopped stays as you left it."
             if force:
                 yours = "So does every file that you changed since."
-            click.echo(
+            print_text(
                 f"Every file that the run changed goes back to its state before run {chosen.id}. {yours}", err=True
             )
         todo = f"pass --yes; `ralph diff {chosen.id}` shows what the run changed"

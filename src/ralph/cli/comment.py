@@ -1,5 +1,6 @@
 """`ralph comment`: comment on lines of what a run changed."""
 
+from pathlib import Path
 from typing import IO
 
 import click
@@ -53,12 +54,12 @@ def comment(words: tuple[str, ...], source: IO[str] | None, removed: bool, role:
             raise UsageError("there is a comment in the command and --from", todo="put all comments into the file")
         comments = read_comment_list(source.read(), source.name, side=side)
     elif place:
-        comments = [NewComment(place, text, side)]
+        comments = [NewComment.at(place, text, side)]
     else:
         todo = 'type `ralph comment RUN path:line "text"`, or --from FILE for several comments'
         raise UsageError("there is no comment", todo=todo)
     run = find_live_run(project, wanted, "comment on")
-    return _show_comments(send_comments(project, run, comments, role=role), as_json=as_json)
+    return _show_comments(send_comments(project, run, comments, role=role, directory=Path.cwd()), as_json=as_json)
 
 
 def _split_comment(words: tuple[str, ...]) -> tuple[str | None, str, str]:

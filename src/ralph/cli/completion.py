@@ -6,6 +6,7 @@ A module of its own, because every new shell waits for it: it imports nothing th
 import click
 from click.shell_completion import get_completion_class
 
+from ralph.cli.terminal import print_text
 from ralph.core.errors import UsageError
 
 _WHERE = {
@@ -32,5 +33,5 @@ def completion(shell: str) -> int:
         raise UsageError(f"Ralph has no completion for {shell}", todo=f"choose one of {', '.join(_WHERE)}")
     # Only `source` would also start the shell to ask for its version.
     script = found(cli, {}, "ralph", "_RALPH_COMPLETE")
-    click.echo(script.source_template % script.source_vars())
+    print_text(script.source_template % script.source_vars(), wraps=False)
     return 0

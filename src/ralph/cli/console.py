@@ -1,6 +1,5 @@
 """What all commands share: the project around this directory, questions to the user, and output."""
 
-import json
 import os
 import sys
 from collections.abc import Iterable
@@ -10,9 +9,10 @@ from typing import Any
 
 import click
 
+from ralph.cli.terminal import print_json, print_text
 from ralph.core.errors import UsageError
 from ralph.core.ids import SESSION_WORKFLOWS
-from ralph.core.text import clean_text
+from ralph.core.text import clean_for_terminal, clean_text
 from ralph.store.runs import Project
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
@@ -54,18 +54,13 @@ def agree(*, yes: bool, where: str, todo: str, question: str = "Go ahead?") -> N
         return
     if not sys.stdin.isatty():
         raise UsageError("there is no terminal to ask for your consent", where=where, todo=todo)
-    if not click.confirm(question, err=True):
+    if not click.confirm(clean_for_terminal(question), err=True):
         raise click.Abort
 
 
 def note_old_name(old: str, new: str) -> None:
     """Print that a command has another name now."""
-    click.echo(f"note: `ralph {old}` is now `ralph {new}`. The next release removes the old name.", err=True)
-
-
-def print_json(**data: Any) -> None:
-    """One versioned JSON object on standard output."""
-    click.echo(json.dumps({"schema": 1, **data}, ensure_ascii=False, default=str))
+    print_text(f"note: `ralph {old}` is now `ralph {new}`. The next release removes the old name.", err=True)
 
 
 def print_result(as_json: bool, lines: Iterable[str], **data: Any) -> int:
@@ -74,7 +69,7 @@ def print_result(as_json: bool, lines: Iterable[str], **data: Any) -> int:
         print_json(**data)
     else:
         for line in lines:
-            click.echo(line)
+            print_text(line)
     return 0
 
 

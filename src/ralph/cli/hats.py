@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from ralph.app.hats import Located, examine_preset, shorten_path
-from ralph.cli.console import json_option, note_old_name, open_project, print_json
+from ralph.cli.console import json_option, note_old_name, open_project
+from ralph.cli.terminal import print_json, print_text
 from ralph.core.checks import Severity
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.outcomes import Outcome
@@ -65,7 +66,7 @@ def check(preset: str | None, given: tuple[str, ...], strict: bool, as_json: boo
     """Check whether the hats of PRESET can finish, and what is wrong with them. Default: the hats of ralph.yml.
 
     PRESET is a name or a file, as in `ralph run -H`. docs/hats-check.md explains each finding. The exit code is 2 if there are
-    errors; `ralph run` refuses them too.
+    errors; `ralph run` then refuses to start.
     """
     loaded, model, found = examine_preset(open_project(), preset, given)
     ahead = find_shortest_route(model) if model.settings.hats else Search()
@@ -81,10 +82,10 @@ def check(preset: str | None, given: tuple[str, ...], strict: bool, as_json: boo
         )
     else:
         for one in found:
-            click.echo(f"{one}\n    {one.finding.todo}")
+            print_text(f"{one}\n    {one.finding.todo}")
         for notice in loaded.notices:
-            click.echo(f"note: {notice}")
-        click.echo(_summary(loaded, model, found, ahead))
+            print_text(f"note: {notice}")
+        print_text(_summary(loaded, model, found, ahead))
     return Outcome.USAGE.exit_code if bad else 0
 
 
@@ -116,9 +117,9 @@ def graph(preset: str | None, given: tuple[str, ...], form: str | None, output: 
     text = render_mermaid(drawn) if form == "mermaid" else render_text(drawn) + "".join(f"{one}\n" for one in found)
     if output:
         write_text(Path(output), text)
-        click.echo(f"Wrote {output}")
+        print_text(f"Wrote {output}")
     else:
-        click.echo(text, nl=False)
+        print_text(text, newline=False, wraps=False)
     return 0
 
 
@@ -126,7 +127,7 @@ def _format_of(path: Path) -> str:
     refuse_unwritable(path)
     if path.suffix not in _FORMATS:
         todo = f"use a suffix of {', '.join(_FORMATS)}, or add --format"
-        raise UsageError("the suffix of the file names no known format", where=str(path), todo=todo)
+        raise UsageError("the suffix of the file is not a known format", where=str(path), todo=todo)
     return _FORMATS[path.suffix]
 
 
@@ -159,7 +160,7 @@ def _show_preset(name: str, *, path_only: bool, as_json: bool) -> int:
     if as_json:
         print_json(command="presets", name=found.name, origin=found.origin, path=path, text=found.text)
     else:
-        click.echo(path if path_only else found.text.rstrip("\n"))
+        print_text(path if path_only else found.text.rstrip("\n"), wraps=False)
     return 0
 
 
@@ -174,7 +175,7 @@ def _list_presets(*, as_json: bool) -> int:
         about = row["fault"] or f"{count(row['hats'], 'hat')}. {row['use']}"
         path = "" if row["origin"] == "built in" else f" ({row['origin']}: {row['path']})"
         hidden = " (hidden by another preset of this name)" if row["shadowed"] else ""
-        click.echo(f"{row['name']:<{width}}  {about}{path}{hidden}")
+        print_text(f"{row['name']:<{width}}  {about}{path}{hidden}")
     return 0
 
 

@@ -1,6 +1,5 @@
 """`ralph logs`: what happened in a run, and the events that its agents published."""
 
-import json
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -13,14 +12,16 @@ from ralph.app.run_log import POLL_SECONDS, AgentLog, RoutedEvents, follow_lines
 from ralph.app.runs import find_latest_run
 from ralph.cli.console import clock_time, json_option, note_old_name, one_line, open_project, run_argument
 from ralph.cli.render.journal import Renderer, renderer_for
+from ralph.cli.terminal import print_json_line, print_text
 from ralph.core.codec import from_plain, parse_time
 from ralph.core.entries import ENTRY_TYPES, Record
 from ralph.core.errors import StateError, UsageError
 from ralph.core.events import RunEnded
 from ralph.core.ids import SESSION_WORKFLOWS
-from ralph.core.text import count
+from ralph.core.outcomes import Outcome
+from ralph.core.text import count, shorten
 from ralph.core.turns import EventKind
-from ralph.documents.agent.events import EventLine, dump_json, parse_events, topic_matches
+from ralph.documents.agent.events import EventLine, parse_events, topic_matches
 from ralph.documents.hats.definition import show_role
 from ralph.store.journal import advise_to_adopt
 from ralph.store.runs import Project, RunDir
@@ -61,7 +62,7 @@ def logs(
     for batch in follow_lines(chosen, follow=follow):
         for line in batch:
             if as_json:
-                click.echo(json.dumps(line, ensure_ascii=False))
+                print_json_line(line)
                 continue
             if (tools or follow) and line.get("type") == "turn.ended":
                 _print_all(_event_lines(agents.read_turn(line.get("turn")), renderer, is_parallel=is_parallel), screen)
@@ -71,7 +72,7 @@ def logs(
     if output and not as_json:
         _print_outputs(chosen)
     if not as_json and not chosen.alive and (doubt := chosen.find_doubt()):
-        click.echo(f"\nNOT VERIFIED: {doubt}. {advise_to_adopt(chosen.id)}")
+        print_text(f"\nNOT VERIFIED: {doubt}. {advise_to_adopt(chosen.id)}")
     return 0
 
 
@@ -89,7 +90,7 @@ class _LogScreen:
         """Print a text. It may have several lines, of which the first has the time."""
         start = f"{clock_time(at) if at is not None else '':<10}"
         if self._console is None or not text:
-            click.echo(f"{start}{text}" if text else "")
+            print_text(f"{start}{text}" if text else "", wraps=False)
             return
         from ralph.cli.render.live import style_lines
 
@@ -125,12 +126,15 @@ def _print(line: dict[str, Any], renderer: Renderer, screen: _LogScreen) -> None
             return
         record = Record(line["seq"], at, from_plain(ENTRY_TYPES[line["type"]], line))
     except (KeyError, ValueError, TypeError, AttributeError, StateError):
-        click.echo(f"?         not written by Ralph: {str(line)[:120]}")
+        print_text(f"?         not written by Ralph: {shorten(str(line), 120)}")
         return
     for text in renderer.lines(record):
         screen.print(text, at)
     if isinstance(record.entry, RunEnded):
         screen.print(f"ended: {record.entry.outcome}, {record.entry.reason}", at)
+        # The reason of an unproven run is its evidence.
+        if record.entry.evidence and record.entry.outcome is not Outcome.UNPROVEN:
+            screen.print(f"evidence: {record.entry.evidence.sentence}", at)
 
 
 def _print_outputs(run: RunDir) -> None:
@@ -145,10 +149,10 @@ def _print_outputs(run: RunDir) -> None:
 
 def _print_tail(path: Path, base: Path) -> None:
     if path.exists() and path.stat().st_size:
-        click.echo(f"\n--- {path.relative_to(base)}")
+        print_text(f"\n--- {path.relative_to(base)}")
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - 8000))
-            click.echo(file.read().decode(errors="replace"))
+            print_text(file.read().decode(errors="replace"), wraps=False)
 
 
 @click.command("events", hidden=True)
@@ -169,10 +173,13 @@ def _show_events(wanted: str | None, pattern: str, last: int | None, *, follow: 
     run = find_latest_run(project, wanted)
     event = None
     for event in _matching(_events(project, run, follow=follow), pattern, last):
-        click.echo(dump_json(event.row) if as_json else _event_line(event))
+        if as_json:
+            print_json_line(event.row)
+        else:
+            print_text(_event_line(event))
     if event is None and not as_json:
         what = "No events" if pattern == "*" else f"No events match {pattern}"
-        click.echo(f"{what} in run {run.id}. `ralph logs {run.id}` shows what happened.")
+        print_text(f"{what} in run {run.id}. `ralph logs {run.id}` shows what happened.")
     return 0
 
 
@@ -196,7 +203,7 @@ def _events(project: Project, run: RunDir, *, follow: bool) -> Iterator[list[Eve
                 what = (
                     f"{count(unknown, 'line')} of {routed.path} left out: not in the journal, so not written by Ralph"
                 )
-                click.echo(what, err=True)
+                print_text(what, err=True)
         else:
             for path in sorted((run.path / "turns").glob("*/outbox/events.jsonl")):
                 batch += _read_outbox(path, read)
@@ -213,7 +220,7 @@ def _read_outbox(path: Path, read: dict[Path, int]) -> list[EventLine]:
         events, broken, size = parse_events(file.read())
     read[path] = read.get(path, 0) + size
     for _, why, line in broken:
-        click.echo(f"{path} has a line that is not an event ({why}): {line[:120]}", err=True)
+        print_text(f"{path} has a line that is not an event ({why}): {shorten(line, 120)}", err=True)
     return events
 
 

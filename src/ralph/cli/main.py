@@ -4,12 +4,12 @@ import errno
 import gc
 import importlib
 import io
-import json
 import sys
 
 import click
 
 from ralph import __version__
+from ralph.cli.terminal import print_json, print_text
 from ralph.core.errors import RalphError
 from ralph.core.outcomes import Outcome
 
@@ -19,7 +19,7 @@ GROUPS = {
         "session": "Plan a request, do its tasks in parallel and review them.",
         "run": "Work on an objective with hats: roles that publish events for each other.",
         "resume": "Continue a run that paused, stopped or reached a limit.",
-        "accept": "Accept work that passes its checks and that Ralph could not prove.",
+        "accept": "Accept work that passes its checks but that Ralph could not prove.",
     },
     "Watch": {
         "status": "Show the runs of this project.",
@@ -40,7 +40,7 @@ GROUPS = {
     },
     "Results": {
         "report": "Show the completion report of a run.",
-        "export": "Write a run as one page for others.",
+        "export": "Write a run as one page that you can share.",
         "diff": "Show what a run changed.",
         "undo": "Undo the last change that a run made to your files.",
         "restore": "Restore the files of the best iteration, or of another one.",
@@ -142,11 +142,11 @@ def main() -> None:
     try:
         code = cli.main(prog_name="ralph", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
+        print_text(error.format_message(), err=True)
         sys.exit(Outcome.USAGE.exit_code)
     except click.ClickException as error:
         command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "ralph"
-        todo = f"`{command} --help` lists its arguments and options"
+        todo = f"`{command} --help` shows what you can type"
         if isinstance(error, click.NoSuchOption) and any(word.startswith("-") and " " in word for word in sys.argv[1:]):
             todo = f'put a text that begins with - after --: {command} -- "- ..."'
         _fail(error.format_message(), todo=todo, outcome=Outcome.USAGE, as_json=as_json)
@@ -166,7 +166,7 @@ def main() -> None:
     except Exception as error:  # noqa: BLE001 - nothing catches it above: the user gets a sentence and the traceback
         import traceback  # it takes long to import, and no other command needs it
 
-        traceback.print_exc()
+        print_text(traceback.format_exc(), err=True, wraps=False)
         todo = "this is a bug in Ralph; please report it with the lines above"
         _fail(f"{type(error).__name__}: {error}", todo=todo, outcome=Outcome.INTERNAL_ERROR, as_json=as_json)
     sys.exit(code if isinstance(code, int) else 0)
@@ -176,8 +176,8 @@ def _fail(what: str, *, where: str = "", todo: str, outcome: Outcome, as_json: b
     """Print an error, and exit with its code."""
     if as_json:
         error = {"what": what, "where": where, "todo": todo, "outcome": outcome, "exit_code": outcome.exit_code}
-        click.echo(json.dumps({"schema": 1, "error": error}))
+        print_json(error=error)
     else:
         lines = [f"ralph: {what}", f"  where: {where}" if where else "", f"  next:  {todo}" if todo else ""]
-        click.echo("\n".join(line for line in lines if line), err=True)
+        print_text("\n".join(line for line in lines if line), err=True)
     sys.exit(outcome.exit_code)

@@ -1,6 +1,5 @@
 """`ralph reflect`: what loops learned."""
 
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -9,6 +8,7 @@ import click
 
 from ralph.app.runs import refuse_inside_a_turn
 from ralph.cli.console import agree, json_option, open_project, print_result, run_argument
+from ralph.cli.terminal import print_text
 from ralph.core.codec import format_time
 from ralph.core.errors import StateError, UsageError
 from ralph.core.ids import parse_run_id
@@ -60,9 +60,9 @@ def show(run: str | None, last: int | None, form: str, as_json: bool) -> int:
     elif form == "yaml":
         lines = ["---\n".join(render(one) for one in found).removesuffix("\n")]
     elif form == "summary":
-        lines = [_safe(f"{one.iteration:>4}  {one.outcome}  {one.reward:.2f}  {lesson(one)}") for one in found]
+        lines = [f"{one.iteration:>4}  {one.outcome}  {one.reward:.2f}  {lesson(one)}" for one in found]
     else:
-        lines = [_safe(_markdown(found))]
+        lines = [_markdown(found)]
     return _print_found(as_json, lines, reflections.faults, command="reflect", loop=loop, reflections=to_full(found))
 
 
@@ -78,7 +78,7 @@ def patterns(as_json: bool) -> int:
             found += read_patterns(root, kind)
         except StateError as error:
             faults.append(f"{error.where}: {error.what}")
-    none = "No patterns yet. When a loop ends, Ralph finds what failed twice, worked or made things worse."
+    none = "No patterns yet. When a loop ends, Ralph records what failed twice, what worked and what made things worse."
     lines = [] if found else [none]
     for kind, title in (
         ("error", "Errors that happened more than once"),
@@ -86,7 +86,7 @@ def patterns(as_json: bool) -> int:
         ("anti", "What made things worse"),
     ):
         if mine := [one for one in found if one.kind == kind]:
-            lines.append(_safe("\n".join([f"# {title}", *map(_pattern_line, mine), ""])))
+            lines.append("\n".join([f"# {title}", *map(_pattern_line, mine), ""]))
     return _print_found(as_json, lines, faults, command="reflect patterns", patterns=to_full(found))
 
 
@@ -113,7 +113,7 @@ def clear(yes: bool, as_json: bool) -> int:
 def _print_found(as_json: bool, lines: list[str], faults: list[str], **facts: Any) -> int:
     """Print what was found, and which files could not be read."""
     for fault in () if as_json else faults:
-        click.echo(_safe(f"skipped: {fault}"), err=True)
+        print_text(f"skipped: {fault}", err=True)
     return print_result(as_json, lines, **facts, faults=faults)
 
 
@@ -161,8 +161,3 @@ def _pattern_line(one: Pattern) -> str:
 
 def _line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _safe(text: str) -> str:
-    """Text of agents without control characters."""
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "", text)

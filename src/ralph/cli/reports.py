@@ -10,7 +10,8 @@ import click
 from ralph.app.export import export_html, write_page
 from ralph.app.reports import FiledReport, list_reports, read_prompt, read_receipt, read_report
 from ralph.app.runs import find_latest_run
-from ralph.cli.console import json_option, open_project, print_json, print_result, run_argument
+from ralph.cli.console import json_option, open_project, print_result, run_argument
+from ralph.cli.terminal import print_json, print_text
 from ralph.core.codec import parse_time
 from ralph.core.errors import UsageError
 from ralph.core.events import NOT_ISOLATED
@@ -42,8 +43,11 @@ def report(run: str | None, listing: bool, as_json: bool) -> int:
         warning.append(f"CHANGED after the run: Ralph did not write this text. The run ended as {filed.outcome}.\n")
     if found.sandbox.startswith(NOT_ISOLATED):
         warning.append(f"{found.sandbox[0].upper()}{found.sandbox[1:]}\n")
+    if found.since:
+        warning.append(f"SINCE THEN, {found.since}.\n")
     lines = [*warning, found.text.rstrip(), f"\nReport: {filed.path}"]
-    return print_result(as_json, lines, command="report", **_report_facts(filed), doubt=found.doubt, text=found.text)
+    facts = {**_report_facts(filed), "doubt": found.doubt, "since": found.since, "text": found.text}
+    return print_result(as_json, lines, command="report", **facts)
 
 
 def _report_facts(report: FiledReport) -> dict[str, str]:
@@ -128,12 +132,12 @@ def prompt(run: str | None, turn: int | None, only: bool, as_json: bool) -> int:
         print_json(command="prompt", run=found.run, turn=found.turn, tokens=tokens, parts=rows, prompt=found.text)
         return 0
     if not only:
-        click.echo(found.text)
-    click.echo(f"Turn {found.turn} of {found.run}: about {count_tokens(found.text)} tokens")
+        print_text(found.text, wraps=False)
+    print_text(f"Turn {found.turn} of {found.run}: about {count_tokens(found.text)} tokens")
     width = max(len(part.name) for part in found.parts)
     for part in found.parts:
         budget = f" of {part.budget}" if part.budget else ""
-        click.echo(f"  {part.name:<{width}}  {part.tokens:>6}{budget:<9}  {part.purpose}".rstrip())
+        print_text(f"  {part.name:<{width}}  {part.tokens:>6}{budget:<9}  {part.purpose}".rstrip())
     return 0
 
 
@@ -155,7 +159,7 @@ def export(run: str | None, as_html: bool, output: str | None, force: bool, as_j
     chosen = find_latest_run(project, run)
     if output == "-":
         if as_json:
-            raise UsageError("-o - prints the page, so there is no place for JSON", todo="leave out --json or -o -")
+            raise UsageError("-o - and --json cannot be used together", todo="use only one of them")
         sys.stdout.buffer.write(to_bytes(export_html(project, chosen)))
         sys.stdout.buffer.flush()
         return 0

@@ -21,10 +21,12 @@ from ralph.app.resume import (
 )
 from ralph.app.runs import refuse_inside_a_turn
 from ralph.app.sessions import UserSession, refuse_unread_guidance
-from ralph.cli.console import agree, json_option, one_line, open_project, print_result, run_argument
+from ralph.cli.console import agree, json_option, open_project, print_result, run_argument
 from ralph.cli.start import detach, run_in_foreground
+from ralph.cli.terminal import print_text
 from ralph.cli.trust import ask_consent
 from ralph.core.ids import SESSION_WORKFLOWS
+from ralph.core.text import remove_controls
 from ralph.store.runs import Project, RunDir, describe_run
 
 guidance_option = click.option(
@@ -90,11 +92,11 @@ def resume(run: str | None, guidance: str, detached: bool, adopts: bool, yes: bo
     if guidance and chosen.record().workflow in SESSION_WORKFLOWS:
         refuse_unread_guidance(UserSession(project, chosen.id, chosen), guidance)
     adopted = (_adopt(project, chosen, yes=yes),) if adopts else ()
-    planned = plan_resume(project, chosen, options)
+    planned = plan_resume(project, chosen, options, guidance=guidance)
     for consent in planned.find_consents():
         ask_consent(consent, yes=yes)
     if not run and not as_json:
-        click.echo(f"Resuming {describe_run(chosen)}")
+        print_text(f"Resuming {describe_run(chosen)}")
     name = prepare_resume(planned, guidance)
 
     def describe(run: RunDir) -> dict[str, Any]:
@@ -151,8 +153,11 @@ def _adopt(project: Project, run: RunDir, *, yes: bool) -> str:
     doubt = run.find_doubt()
     if not doubt:
         return f"run {run.id} is already yours: there was nothing to adopt"
-    shown = "\n".join(f"  {purpose:<8}{one_line(command)}" for purpose, command in list_programs(run.record()))
-    click.echo(f"Run {run.id}: {doubt}.", err=True)
-    click.echo(f"If you adopt it, it starts these in {project.root} without asking again:\n{shown}", err=True)
+    shown = "\n".join(
+        f"  {purpose:<8}{' '.join(remove_controls(command).split())}"
+        for purpose, command in list_programs(run.record())
+    )
+    print_text(f"Run {run.id}: {doubt}.", err=True)
+    print_text(f"If you adopt it, it starts these in {project.root} without asking again:\n{shown}", err=True)
     agree(yes=yes, where=str(run.path), todo=f"`ralph resume {run.id} --adopt --yes`")
     return adopt_run(project, run, doubt, datetime.now())

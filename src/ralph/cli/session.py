@@ -17,7 +17,7 @@ from ralph.app.sessions import (
     UserSession,
     answer_approval,
     build_session_workflow,
-    choose_feedback_session,
+    choose_session_and_text,
     find_next_batch,
     find_session,
     find_unread_feedback,
@@ -36,21 +36,22 @@ from ralph.cli.console import complete_runs, json_option, open_project, print_re
 from ralph.cli.render.session import build_status_document, session_lines
 from ralph.cli.resume import guidance_option, resume_options
 from ralph.cli.start import detach, options_from, run_in_foreground, run_options, start_or_show
+from ralph.cli.terminal import print_text
 from ralph.cli.trust import ask_consent
 from ralph.core.codec import to_plain
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.limits import Spent, describe_cost
 from ralph.core.signals import Signal, SignalType
-from ralph.core.text import count
+from ralph.core.text import count, shorten
 from ralph.documents.session.tasks import make_natural_key
-from ralph.store.files import read_limited
+from ralph.store.files import read_limited, to_bytes
 from ralph.store.runs import Project, RunDir
 from ralph.workflows.loop.report import format_duration
 
 
 @click.group("session")
 def session() -> None:
-    """Plan a request, do its tasks in parallel, review them, take feedback and plan again."""
+    """Plan a request, do its tasks in parallel, review them, accept feedback and plan again."""
 
 
 _SESSION_OPTIONS = (
@@ -102,7 +103,7 @@ def listing(as_json: bool) -> int:
     for row in rows:
         count, status = row["tasks_summary"], row["status"].replace("_", " ")
         done = f"{count['completed']}/{count['total'] - count.get('cancelled', 0)} tasks"
-        about = row.get("request", "")[:60]
+        about = shorten(row.get("request", ""), 60)
         lines.append(f"{row['session_id']:<15}  {status:<18} {row['current_state']:<20} {done:<12} {about}".rstrip())
     return print_result(as_json, lines, command="session list", sessions=rows)
 
@@ -126,7 +127,7 @@ def _row(found: UserSession) -> dict[str, Any]:
 def _contract_of(found: UserSession) -> dict[str, Any]:
     """A session in the form that other tools know."""
     rules = build_session_workflow(found.record, found.project.root)
-    return build_status_document(rules, found.state(), alive=found.alive, aborted=found.is_aborted)
+    return build_status_document(rules.settings, found.state(), alive=found.alive, aborted=found.is_aborted)
 
 
 @session.command("show")
@@ -142,11 +143,11 @@ def show(session: str | None, as_json: bool) -> int:
         facts = {"spent": to_plain(spent) if view else {}, "missing": missing}
         return print_result(True, (), command="session show", **_contract_of(found), **facts)
     rules = build_session_workflow(found.record, found.project.root)
-    lines = session_lines(rules, found.state(), _money(spent), alive=found.alive, aborted=found.is_aborted)
+    lines = session_lines(rules.settings, found.state(), _money(spent), alive=found.alive, aborted=found.is_aborted)
     unread = [f"note: {sentence}" for sentence in find_unread_feedback(found)]
-    click.echo("\n".join([*lines, *unread, *(f"CHANGED: {sentence}" for sentence in missing)]))
+    print_text("\n".join([*lines, *unread, *(f"CHANGED: {sentence}" for sentence in missing)]))
     if found.run is None:
-        click.echo(f"Ralph did not start this session. `ralph session resume {found.id}` continues it from its files.")
+        print_text(f"Ralph did not start this session. `ralph session resume {found.id}` continues it from its files.")
     return 0
 
 
@@ -191,7 +192,7 @@ def resume(session: str | None, guidance: str, **params: Any) -> int:
             f'Next:   ralph session feedback {found.id} "...", then ralph session resume {found.id}',
         ]
         return print_result(params["as_json"], lines, command="session resume", run=found.id, **_contract_of(found))
-    planned = plan_next_iteration(project, found.run, options)
+    planned = plan_next_iteration(project, found.run, options, guidance=guidance)
     for consent in planned.find_consents():
         ask_consent(consent, yes=params["yes"])
     describe = _describer(project, name=prepare_resume(planned, guidance))
@@ -241,7 +242,10 @@ def _refuse_fixed(session: str, params: Mapping[str, Any]) -> None:
     help="The file with the feedback. `-` reads standard input. Default: an editor opens.",
 )
 @click.option(
-    "--attach", multiple=True, type=click.Path(path_type=Path), help="A file that shows what you mean. Can be repeated."
+    "--attach",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A file to attach, for example a log. Can be repeated.",
 )
 @json_option
 def give_feedback(words: tuple[str, ...], source: Path | None, attach: tuple[Path, ...], as_json: bool) -> int:
@@ -253,7 +257,7 @@ def give_feedback(words: tuple[str, ...], source: Path | None, attach: tuple[Pat
     ralph session feedback "The totals are rounded wrongly" --attach app.log
     """
     refuse_inside_a_turn(*_NO_FEEDBACK)
-    found, text = choose_feedback_session(open_project(), words)
+    found, text = choose_session_and_text(open_project(), words, "feedback")
     if not all(word.strip() for word in words):
         raise _make_empty_error(found.id)
     if text and source:
@@ -278,9 +282,15 @@ def _make_empty_error(session: str) -> UsageError:
 
 
 def _read_feedback(source: Path) -> str:
-    if str(source) == "-":
-        return sys.stdin.read()
-    return read_limited(source, follow=True).decode(errors="replace")
+    """What the user wrote into a file, or to the standard input. Other files can only be attached."""
+    is_stdin = str(source) == "-"
+    try:
+        data = to_bytes(sys.stdin.read()) if is_stdin else read_limited(source, follow=True)
+        return data.decode()
+    except UnicodeDecodeError as error:
+        what = "the standard input" if is_stdin else str(source)
+        todo = "write your feedback as text, and attach other files with --attach FILE"
+        raise UsageError(f"{what} is not text in UTF-8", todo=todo) from error
 
 
 def _refuse_without_editor(id: str) -> None:
@@ -296,7 +306,7 @@ def _refuse_without_editor(id: str) -> None:
 def update(words: tuple[str, ...], as_json: bool) -> int:
     """Add a requirement to SESSION. Then `ralph session resume` plans again. Default: the latest open session."""
     refuse_inside_a_turn(*_NO_FEEDBACK)
-    found, requirement = choose_feedback_session(open_project(), words)
+    found, requirement = choose_session_and_text(open_project(), words, "requirement")
     wanted = " ".join(requirement.split())
     if not wanted:
         raise UsageError("the requirement is empty", todo=f'say what you want: ralph session update {found.id} "..."')
@@ -314,17 +324,22 @@ def _show_batch(batch: FeedbackBatch, *, as_json: bool) -> int:
 
 
 @session.command("approve")
-@click.argument("session", required=False, shell_complete=complete_runs)
+@click.argument("words", nargs=-1, metavar="[SESSION] [MESSAGE]", shell_complete=complete_runs)
 @click.option(
     "--item", "items", multiple=True, help="What to keep, by file or category. Can be repeated. Default: all."
 )
-@click.option("--message", default="", help="What to keep, in your own words. A librarian selects it. Default: all.")
+@click.option("--message", default="", help="The same as MESSAGE.")
 @json_option
-def approve(session: str | None, items: tuple[str, ...], message: str, as_json: bool) -> int:
-    """Keep what SESSION learned, and continue it. If SESSION has not asked yet, your answer waits until it does."""
-    if items and message:
-        raise UsageError("--item and --message both say what to keep", todo="use only one of them")
-    return _answer(session, Signal("", SignalType.APPROVE, message, items=items), as_json=as_json)
+def approve(words: tuple[str, ...], items: tuple[str, ...], message: str, as_json: bool) -> int:
+    """Keep what SESSION learned, and continue it. If SESSION has not asked yet, your answer waits until it does.
+
+    MESSAGE says in your own words what to keep; a librarian selects it. Default: all.
+    """
+    refuse_inside_a_turn()
+    found, text = choose_session_and_text(open_project(), words, "message")
+    if (bool(items) + bool(message) + bool(text)) > 1:
+        raise UsageError("--item, --message and MESSAGE all say what to keep", todo="use only one of them")
+    return _answer(found.id, Signal("", SignalType.APPROVE, message or text, items=items), as_json=as_json)
 
 
 @session.command("skip")
@@ -344,7 +359,7 @@ def tree(session: str | None) -> int:
     below = sorted(home.rglob("*"), key=lambda path: [make_natural_key(part.split(".md")[0]) for part in path.parts])
     for path in (one for one in (*beside, *below) if one.exists()):
         inside = path.relative_to(home.parent)
-        click.echo(f"{'  ' * (len(inside.parts) - 1)}{inside.name}{'/' if path.is_dir() else ''}")
+        print_text(f"{'  ' * (len(inside.parts) - 1)}{inside.name}{'/' if path.is_dir() else ''}")
     return 0
 
 

@@ -9,7 +9,8 @@ import click
 from ralph import __version__
 from ralph.app.doctor import examine
 from ralph.app.hats import list_phrases, write_settings
-from ralph.cli.console import json_option, open_project, print_json, print_result
+from ralph.cli.console import json_option, open_project, print_result
+from ralph.cli.terminal import print_json, print_text
 from ralph.core.outcomes import Outcome
 from ralph.documents.hats.preset import schema
 from ralph.store.presets import find_preset, list_presets
@@ -34,7 +35,7 @@ event_loop:
 def init(name: str | None, backend: str | None, listing: bool, as_schema: bool, force: bool, as_json: bool) -> int:
     """Write ralph.yml into this directory."""
     if as_schema:
-        click.echo(json.dumps(schema(), indent=2))
+        print_text(json.dumps(schema(), indent=2), wraps=False)
         return 0
     if listing:
         names = sorted({one.name for one in list_presets(open_project().root)})
@@ -44,11 +45,11 @@ def init(name: str | None, backend: str | None, listing: bool, as_schema: bool, 
     if as_json:
         print_json(command="init", path=str(path), preset=name or "")
     else:
-        click.echo(f"Wrote {path}")
-        click.echo("These phrases in `checks` and --until run here:")
+        print_text(f"Wrote {path}")
+        print_text("What phrases in `checks` and --until run here (`-` means that Ralph finds no command):")
         for phrase, commands in list_phrases(open_project().work_dir):
-            click.echo(f"  {phrase:<16} {commands or '-'}")
-        click.echo('Next:   ralph run -p "what to do"   (or write it into PROMPT.md)')
+            print_text(f"  {phrase:<16} {commands or '-'}")
+        print_text('Next:   ralph run -p "what to do"   (or write it into PROMPT.md)')
     return 0
 
 

@@ -4,7 +4,6 @@ import asyncio
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
-from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
 import click
@@ -13,18 +12,26 @@ from ralph.app.loop import LoopRequest, plan_loop
 from ralph.app.run_engine import run_engine, start_detached
 from ralph.app.run_options import RunOptions
 from ralph.app.runs import count_worktrees, refuse_inside_a_turn
-from ralph.app.start import NewRun, Preview, open_new_run, preview_run
+from ralph.app.start import (
+    NewRun,
+    Preview,
+    describe_place,
+    describe_worst_case,
+    list_limits,
+    open_new_run,
+    preview_run,
+    warn_about_own_output,
+)
 from ralph.app.views import read_facts
-from ralph.cli.console import json_option, open_project, print_json, print_result
+from ralph.cli.console import json_option, open_project, print_result
 from ralph.cli.render.journal import renderer_for
 from ralph.cli.render.live import view_for
+from ralph.cli.terminal import print_json, print_text
 from ralph.cli.trust import ask_consent
 from ralph.core.codec import to_plain
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
-from ralph.core.text import count
-from ralph.documents.run_record import RunRecord
 from ralph.store.runs import Project, RunDir
 from ralph.workflows.loop.state import OnStuck, TaskType
 
@@ -64,7 +71,8 @@ _SETTINGS = (
     click.option(
         "--timeout",
         type=float,
-        help="The maximum active time, in minutes. Pauses don't count. Default: 60; for sessions, no limit.",
+        help="The maximum active time, in minutes. Pauses don't count. Default: 60; with hats, what the preset says;"
+        " for sessions, no limit.",
     ),
     click.option(
         "--deadline", help="The local time at which all work stops, for example 2026-11-16T07:00. Default: none."
@@ -110,7 +118,7 @@ _SETTINGS = (
     click.option(
         "--require",
         type=click.Choice(["auto", "proven", "judged"]),
-        help="What a success needs. `proven`: a proof, and no judge may accept changed tests. `judged`: a judge also looks at "
+        help="What a success needs. `proven`: a proof; a judge cannot accept changed tests. `judged`: a judge also looks at "
         "work that is proven, and tests it. `auto`: a judge only if tests or settings had to change. Default: auto.",
     ),
     click.option(
@@ -164,7 +172,7 @@ def run_options(command: F) -> F:
 
 def options_from(params: Mapping[str, Any]) -> RunOptions:
     """The options of a run among the parameters of a command."""
-    return RunOptions(**{field.name: params[field.name] for field in fields(RunOptions)})
+    return RunOptions(**{field.name: params[field.name] for field in fields(RunOptions) if field.name != "cwd"})
 
 
 @click.command("loop")
@@ -289,6 +297,7 @@ def run_in_foreground(
     limits = granted or record.limits
     renderer = renderer_for(project, record, limits)
     so_far = replace(read_facts(project, run), allowed=limits)
+    notices = (*notices, *warn_about_own_output(project))
     with view_for(renderer, so_far, as_json=as_json) as view:
         stop = asyncio.run(run_engine(project, run, view, notices, granted=granted, resumes=resumes))
     report = next((path for path in view.documents if "completion-" in path), "")
@@ -301,7 +310,7 @@ def run_in_foreground(
         )
         lines.append(f"Work:   {where}")
     if turns := renderer.committing_turns:
-        lines.append(f"Commits: in turn{'s'[: len(turns) != 1]} {', '.join(map(str, turns))}, by the agent (`git log`)")
+        lines.append(f"Commits: in {'turn' if len(turns) == 1 else 'turns'} {', '.join(map(str, turns))}, by the agent")
     # The reason of an unproven run is its evidence.
     if view.ended and view.ended.evidence and view.ended.outcome is not Outcome.UNPROVEN:
         lines.append(f"Evidence: {view.ended.evidence.sentence}")
@@ -344,7 +353,7 @@ def detach(
 
 def _show_plan(new: NewRun, shown: Preview, *, as_json: bool) -> int:
     """Print what a run would do, and what it could cost at worst."""
-    record, worst = new.record, _worst_case(new.record, shown.unpriced)
+    record, worst = new.record, describe_worst_case(new.record, shown.unpriced)
     if as_json:
         print_json(command="plan", settings=asdict(record), prompt=shown.prompt, worst_case=worst, notes=new.notices)
         return 0
@@ -355,43 +364,8 @@ def _show_plan(new: NewRun, shown: Preview, *, as_json: bool) -> int:
     if record.workflow == "loop":
         lines.append(f"Type:       {record.loop.type}")
     lines += [f"Agent:      {label}: {words} < prompt" for label, words in shown.agents.items()]
-    lines += [f"Directory:  {new.project.work_dir}", f"Worst case: {worst}"]
-    lines += [f"  {name:<16} {value}" for name, value in _limit_rows(record)]
-    click.echo("\n".join([*lines, f"\nFirst prompt:\n\n{shown.prompt}"]))
+    lines += [f"Directory:  {describe_place(new)}", f"Worst case: {worst}"]
+    lines += [f"  {name:<16} {value}" for name, value in list_limits(record)]
+    print_text("\n".join([*lines, "\nFirst prompt:\n"]))
+    print_text(shown.prompt, wraps=False)
     return 0
-
-
-def _worst_case(record: RunRecord, unpriced: tuple[str, ...]) -> str:
-    """What the run may use at most, including a cost that nothing limits."""
-    limits, attempts = record.limits, f"each with up to 5 attempts of {_minutes(record.turn_limits.wall)}"
-    iterations = count(limits.iterations, "iteration") if limits.iterations else "any number of iterations"
-    if limits.cost is None:
-        money = "no cost limit (pass --max-cost to set one)"
-    elif unpriced:
-        money = f"no cost limit: Ralph cannot enforce ${limits.cost:g} for {', '.join(unpriced)}"
-    else:
-        money = f"${limits.cost:g}"
-    return f"{iterations}, {attempts}; {money}"
-
-
-def _limit_rows(record: RunRecord) -> list[tuple[str, str]]:
-    """The limits of a run and of its turns, with units."""
-    limits, turn = record.limits, record.turn_limits
-    deadline = None if limits.deadline is None else datetime.fromtimestamp(limits.deadline).strftime("%Y-%m-%d %H:%M")
-    rows = [
-        ("iterations", limits.iterations),
-        ("active time", None if limits.active_seconds is None else _minutes(limits.active_seconds)),
-        ("deadline", deadline),
-        ("tokens", limits.tokens),
-        ("cost", None if limits.cost is None else f"${limits.cost:g}"),
-        ("subscription", None if limits.quota is None else f"{limits.quota:.0%} of an agent's quota"),
-        ("one turn", _minutes(turn.wall)),
-        ("without output", _minutes(turn.idle)),
-        ("time to stop", f"{turn.grace:g} seconds"),
-    ]
-    return [(name, "no limit" if value is None else str(value)) for name, value in rows]
-
-
-def _minutes(seconds: float) -> str:
-    minutes = seconds / 60
-    return "1 minute" if minutes == 1 else f"{minutes:g} minutes"

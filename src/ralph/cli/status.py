@@ -2,7 +2,6 @@
 
 import shutil
 import sys
-import textwrap
 import time
 from typing import Any
 
@@ -10,8 +9,9 @@ import click
 
 from ralph.app.views import RunList, open_view, read_run_list
 from ralph.cli.console import json_option, one_line, open_project, print_result, run_argument
+from ralph.cli.terminal import wrap_line
 from ralph.core.events import NOT_ISOLATED
-from ralph.core.text import count
+from ralph.core.text import count, shorten
 from ralph.store.journal import advise_to_adopt
 from ralph.view.rows import GROUPS, NeedKind, RunRow, Tier
 
@@ -87,14 +87,12 @@ def _row_lines(row: RunRow, indent: str = _INDENT) -> str:
     if row.problem:
         return f"{row.id}  unreadable: {row.problem}"
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-    facts, task = _facts(row), " ".join(row.task.split())[:50]
+    facts, task = _facts(row), shorten(" ".join(row.task.split()), 50)
     lines = [f"{facts}  {task}"]
     if width and len(lines[0]) > width:
         lines = [facts.rstrip(), f"{indent}{task}"]
     for detail in _details(row):
-        parts = [detail]
-        if width and not detail.startswith("Next: "):
-            parts = textwrap.wrap(detail, max(20, width - len(indent)), break_long_words=False, break_on_hyphens=False)
+        parts = wrap_line(detail, max(20, width - len(indent))) if width else [detail]
         lines += [f"{indent}{part}" for part in parts]
     return "\n".join(lines)
 

@@ -8,9 +8,11 @@ import click
 
 from ralph.app.runs import find_latest_run, find_live_run
 from ralph.app.steer import ReceiptRow, Sent, SignalRow, allow_hosts, answer_question, list_signals, send_signal
-from ralph.cli.console import clock_time, complete_runs, json_option, open_project, print_json, print_result
+from ralph.cli.console import clock_time, complete_runs, json_option, open_project, print_result
 from ralph.cli.render.run import comment_text
+from ralph.cli.terminal import print_json, print_text
 from ralph.core.codec import parse_time
+from ralph.core.errors import UsageError
 from ralph.core.signals import ASKED_FOR, Signal, SignalType
 from ralph.core.text import count
 from ralph.documents.hats.definition import show_role
@@ -67,6 +69,7 @@ def signal(
     skip     drop what a session learned
     """
     sent = Signal("", SignalType.parse(type), message, iteration=iteration, items=items, now=now)
+    _refuse_empty(sent, f"ralph signal {type.lower()}")
     return _show_sent(send_signal(open_project(), sent, role, run), as_json=as_json)
 
 
@@ -84,6 +87,7 @@ def steer(message: str, role: str, run: str | None, now: bool, as_json: bool) ->
     signals` shows who received it, and with what effect.
     """
     sent = Signal("", SignalType.STEER, message, now=now)
+    _refuse_empty(sent, "ralph steer")
     return _show_sent(send_signal(open_project(), sent, role, run), as_json=as_json)
 
 
@@ -112,10 +116,16 @@ def allow(hosts: tuple[str, ...], run: str | None, as_json: bool) -> int:
     from ralph.app.sandbox import is_of_this_machine  # the other commands of this module need no settings
 
     found, new, name = allow_hosts(open_project(), hosts, run)
-    lines = [f"Run {found.id} can reach {', '.join(new)} now." if new else f"Run {found.id} could reach that before."]
+    lines = [f"Run {found.id} can reach {', '.join(new)} now." if new else f"Run {found.id} could already reach that."]
     if any(is_of_this_machine(host) for host in new):
         lines.append("A port of this machine opens with the next turn.")
     return print_result(as_json, lines, command="allow", run=found.id, hosts=new, name=name)
+
+
+def _refuse_empty(signal: Signal, typed: str) -> None:
+    """Refuse a message without words, with the command that the user typed."""
+    if signal.lacks_message:
+        raise UsageError("the message is empty", todo=f'write it in quotes: {typed} "..."')
 
 
 def _show_sent(sent: Sent, *, as_json: bool) -> int:
@@ -182,20 +192,21 @@ def signals(run: str | None, watch: bool, as_json: bool) -> int:
             if as_json:
                 print_json(command="signals", run=chosen.id, signal=asdict(row))
             else:
-                click.echo(text)
+                print_text(text)
         if not continues:
             break
         time.sleep(0.2)
     if not shown and not as_json:
-        click.echo(f"Run {chosen.id} has received no signals.")
+        print_text(f"Run {chosen.id} has received no signals.")
         if chosen.can_go_on:
-            click.echo(f'Next:   ralph steer "..." --run {chosen.id}')
+            print_text(f'Next:   ralph steer "..." --run {chosen.id}')
     return 0
 
 
 def _signal_lines(row: SignalRow) -> list[str]:
     when = clock_time(parse_time(row.at)) if row.at else "--:--:--"
     if row.state == "refused":
+        # What was refused could not be read as a signal, so only its file can be named.
         return [f"{when}  refused {row.name}: {row.reason}"]
     head = f"{when}  {row.type}"
     if row.target != "ALL":
@@ -204,7 +215,6 @@ def _signal_lines(row: SignalRow) -> list[str]:
         head += f": {count(len(row.comments), 'comment')} on the changes"
     elif message := " ".join(row.message.split()):
         head += f": {message}"
-    head += f"  ({row.name})"
     comments = [f"{'':10}{comment_text(one)}" for one in row.comments]
     if row.state == "waiting":
         return [head, *comments, f"{'':10}{row.reason}"]

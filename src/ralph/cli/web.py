@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from ralph.app.runs import refuse_inside_a_turn
-from ralph.cli.console import json_option, open_project, print_json, print_result
+from ralph.cli.console import json_option, open_project, print_result
+from ralph.cli.terminal import print_json, print_text
 from ralph.core.errors import UsageError
 from ralph.store.projects import web_directory
 from ralph.web.access import (
@@ -27,7 +28,9 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 @click.group("web", invoke_without_command=True)
 @click.option(
-    "--port", type=click.IntRange(0, 65535), help="The port. Default: the port that was used last, or a free port."
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="The port. Default: the free port that Ralph chose last, or another one.",
 )
 @click.option("--unix", type=_FILE, metavar="PATH", help="Listen on a Unix socket instead, for ssh -L.")
 @click.option("--read-only", is_flag=True, help="Show everything, change nothing.")
@@ -37,7 +40,9 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--cert", "certificate", type=_FILE, help="The TLS certificate. Access from other machines needs one.")
 @click.option("--key", type=_FILE, help="The key of the certificate.")
 @click.option(
-    "--behind-proxy", is_flag=True, help="A proxy on this machine adds TLS and names users (X-Forwarded-User)."
+    "--behind-proxy",
+    is_flag=True,
+    help="Trust a proxy on this machine that adds TLS and names the user (X-Forwarded-User).",
 )
 @click.option(
     "--public-url", default="", metavar="URL", help="The address that users type, for --bind and --behind-proxy."
@@ -60,8 +65,8 @@ def web(
 ) -> int:
     """Show all your runs in the browser: watch them, answer questions, steer, review.
 
-    The server listens on this machine only. It prints a link with your token once. Starting it again prints the link to the
-    server that runs. Approving, landing, undoing and resuming need a passphrase: see `ralph web passphrase`.
+    The server listens on this machine only. It prints a link with your token once. If a server already runs, this command
+    prints the link to it. Some actions, such as approving, landing and undoing, need a passphrase: see `ralph web passphrase`.
     """
     if context.invoked_subcommand:
         return 0
@@ -91,19 +96,22 @@ def _announce(started: Started, *, as_json: bool, read_only: bool) -> None:
     if as_json:
         print_json(command="web", address=started.address, link=started.link, new=started.is_new)
     elif started.link:
-        click.echo(started.link)
+        print_text(started.link)
     else:
-        click.echo(f"Listening on {started.address}. Your token is in the file {web_directory() / 'token'}.")
+        print_text(f"Listening on {started.address}. Your token is in the file {web_directory() / 'token'}.")
     sys.stdout.flush()
     if as_json:
         return
     if not started.is_new:
-        click.echo("The server is already running. This is its link.", err=True)
+        print_text("The server is already running. This is its link.", err=True)
+        if read_only:
+            # The user must not believe that this page changes nothing.
+            print_text("--read-only has no effect on it: stop that server first, then start a read-only one.", err=True)
         return
     secret = "The link contains your token: do not share it. " if started.link else ""
-    click.echo(f"{secret}Ctrl-C ends the server, but no run.", err=True)
+    print_text(f"{secret}Ctrl-C stops the server, but not the runs.", err=True)
     if not has_passphrase() and not read_only:
-        click.echo(
+        print_text(
             "note: you can watch, steer and answer. For more, set a passphrase: `ralph web passphrase`", err=True
         )
 
@@ -149,7 +157,7 @@ def listing(as_json: bool) -> int:
 
 def _when(expires: object) -> str:
     if not isinstance(expires, float):
-        return "no end"
+        return "does not expire"
     if expires < time.time():
         return "expired"
     return time.strftime("until %Y-%m-%d %H:%M", time.localtime(expires))
@@ -159,7 +167,10 @@ def _when(expires: object) -> str:
 @click.argument("name")
 @json_option
 def remove(name: str, as_json: bool) -> int:
-    """Remove the token NAME: pages that use it lose access at once. For `owner`, a new one is made when it is needed."""
+    """Remove the token NAME: pages that use it lose access at once.
+
+    If you remove `owner`, Ralph creates a new one when it needs it.
+    """
     refuse_inside_a_turn("an agent cannot remove tokens", "leave that to the user")
     remove_token(name)
     return print_result(as_json, [f"Removed the token {name}."], command="web token remove", name=name)
@@ -168,7 +179,7 @@ def remove(name: str, as_json: bool) -> int:
 @web.command("passphrase")
 @json_option
 def passphrase(as_json: bool) -> int:
-    """Set the passphrase for what an agent must not do by itself: approve, accept, land, undo, resume.
+    """Set the passphrase for actions that an agent must not take, such as starting, approving, landing and undoing.
 
     The page asks for it at most once every 15 minutes. Set it here, in a terminal.
     """
@@ -177,7 +188,7 @@ def passphrase(as_json: bool) -> int:
         raise UsageError(
             "there is no terminal to type the passphrase in", todo="run `ralph web passphrase` in a terminal"
         )
-    old = click.prompt("Present passphrase", hide_input=True, err=True) if has_passphrase() else None
+    old = click.prompt("Current passphrase", hide_input=True, err=True) if has_passphrase() else None
     new = click.prompt("New passphrase", hide_input=True, confirmation_prompt=True, err=True)
     set_passphrase(new, old)
     return print_result(as_json, ["The passphrase is set."], command="web passphrase")

@@ -43,7 +43,7 @@ def clean(
         lines.append(f"{count_are(cleaned.recent, 'ended run')} {why}.")
     if cleaned.resumable:
         command = " ".join(("ralph clean --stopped", *_repeat_options(keep, older_than)))
-        lines.append(f"{count(cleaned.resumable, 'run')} can be resumed. To remove also these: {command}")
+        lines.append(f"{count(cleaned.resumable, 'run')} can be resumed. To remove these, too: {command}")
     return print_result(as_json, lines, command="clean", dry_run=dry_run, **asdict(cleaned))
 
 

@@ -26,11 +26,14 @@ _STRONG = regex(
     r"|(?i:\bassert\w* .*(?:==|!=|failed))"
 )
 _WEAK = regex(
-    r"(?i)\b(?:error|fail|assert|exception|expected|received|panic|undefined|cannot|not ok|not found|missing)|[✕✗×]"
+    r"(?i)\b(?:err\b|error|fail|assert|exception|expected|received|panic|undefined|cannot|not ok|not found|missing)|[✕✗×]"
+    r"|(?-i:\b[A-Z]{1,4}\d{3,5}\b)"  # the code of a rule, such as E501
 )
 _SAYS_NOTHING = regex(
     r"(?i)^[=\-_*#\s]*(?:failures?|errors?|short test summary info|traceback \(.*|failed|fail|ok|"
-    r".*\b\d+ (?:failed|passed|errors?|warnings?)\b.*|found \d+ errors?\.?)[=\-_*#:\s]*$|^[=\-_*#|^~\s]+$|^>\s"
+    r".*\b\d+ (?:failed|passed|errors?|warnings?)\b.*|found \d+ errors?\.?"
+    r"|(?:took|finished|done|ran|elapsed|duration|time)\b.{0,20}?\d+(?:\.\d+)?\s*(?:ms|s|sec\w*|min\w*)\.?)[=\-_*#:\s]*$"
+    r"|^[=\-_*#|^~\s]+$|^>\s"
 )
 _PATHS = regex(r"(?:[\w.@+~-]*/)+")
 

@@ -341,7 +341,7 @@ class Verdict:
     @property
     def passed(self) -> bool:
         """Whether every check passed, none was gamed, and nothing is left to judge. Without checks there is no proof."""
-        return bool(self.results) and not (self.failed or self.gamed or self.is_unproven)
+        return bool(self.results) and not (self.failed or self.blocking_findings or self.is_unproven)
 
     @property
     def is_unproven(self) -> bool:
@@ -351,11 +351,11 @@ class Verdict:
     @property
     def awaits_judge(self) -> bool:
         """Whether a judge can tell if the work is done: all checks pass, with judge files that the run changed."""
-        return self.is_unproven and not self.gamed and bool(self.evidence and self.evidence.to_judge)
+        return self.is_unproven and not self.blocking_findings and bool(self.evidence and self.evidence.to_judge)
 
     @property
-    def gamed(self) -> tuple[Finding, ...]:
-        """The findings that keep the work from being done."""
+    def blocking_findings(self) -> tuple[Finding, ...]:
+        """The findings that prevent success: changed tests, files out of scope, a clean room that fails, lost branches."""
         return tuple(finding for finding in self.findings if finding.severity is Severity.ERROR)
 
     @property
@@ -372,7 +372,7 @@ class Verdict:
     @property
     def score(self) -> float:
         """How good the work is, from 0 to 1; work that gamed the checks is worth nothing."""
-        if self.gamed or not self.results:
+        if self.blocking_findings or not self.results:
             return 0.0
         return mean([result.score for result in self.results])
 

@@ -25,6 +25,12 @@ def former_name(name: str) -> dict[str, str]:
     return {_FORMER_NAME: name}
 
 
+def list_field_names(kind: type[Any]) -> set[str]:
+    """The names under which the fields of a dataclass are read, former names included."""
+    names = {field.name for field in fields(kind)}
+    return names | {field.metadata[_FORMER_NAME] for field in fields(kind) if _FORMER_NAME in field.metadata}
+
+
 def to_plain(value: object) -> Any:
     """The value as JSON can hold it."""
     kind: Any = type(value)
@@ -233,7 +239,7 @@ def _read_float(data: int, place: Any) -> float:
     try:
         return float(data)
     except OverflowError:
-        raise _make_error(place, "a number of ordinary size", data) from None
+        raise _make_error(place, "a number that is not too large", data) from None
 
 
 def _describe(place: Any) -> str:

@@ -239,7 +239,7 @@ class DocumentEdited:
 
 
 NOT_ISOLATED = "not isolated"
-"""How the description of a sandbox begins that is off."""
+"""The prefix of the description of a sandbox that is off."""
 
 
 @value
@@ -258,6 +258,8 @@ class RunEnded:
     """What of the user's branches, tags and stash is not as it was, with the commands that bring it back."""
     sandbox: str = ""
     """How agents and checks were isolated: the level, or `not isolated` with the reason."""
+    agents: tuple[str, ...] = ()
+    """The agents in their order, each with its model and its level of permissions if it has one."""
     evidence: Evidence | None = None
     """What supports a success, or why it is none; None if an older version of Ralph recorded the run."""
     allowance: Limits | None = None
@@ -284,10 +286,10 @@ Event = (
 
 @value
 class SideFiles:
-    """Files that are written with the documents. Ralph never reads them back."""
+    """Files that are written with the documents. They are not synced, so Ralph never relies on them."""
 
     copies: Mapping[str, str] = field(default_factory=dict)
-    """What shows the state to others, by path."""
+    """What shows the state to others, or restores a document that the user deleted, by path."""
     lines: Mapping[str, str] = field(default_factory=dict)
     """Lines that are added to logs, by path."""
 
@@ -336,3 +338,5 @@ class Transition(Generic[S]):
     """Notices for the user."""
     tasks: tuple[TaskChanged, ...] = ()
     """The tasks that changed their state."""
+    earlier_tasks: tuple[TaskChanged, ...] = ()
+    """How tasks stood when the state was loaded. They are journaled if the journal says something else of them."""

@@ -4,6 +4,7 @@ Run ids are claimed by `mkdir`, and validated wherever they come in.
 """
 
 import re
+import zlib
 from datetime import datetime
 from enum import StrEnum
 
@@ -130,16 +131,31 @@ class WorkKey:
         return None
 
 
+def describe_worktree(worktree: str) -> str:
+    """What a worktree of a task is for, as the user reads it: the task, and its attempt if that is not the first."""
+    task, _, attempt = worktree.rpartition("/")
+    if task == "knowledge":
+        return "what was learned"
+    if not task or attempt == "1":
+        return task or worktree
+    return f"{task}, attempt {attempt}"
+
+
 BASELINE = WorkKey(WorkKind.BASELINE)
 """The checks before the first turn."""
 
 READ_ONLY_PREFIX = "look/"
-"""How the names of worktrees begin whose turns only read. Such a worktree follows the branch of the run."""
+"""The prefix of the names of worktrees whose turns only read. Such a worktree follows the branch of the run."""
 
 
 def name_read_only_worktree(number: int) -> str:
     """A worktree for turns that only read. Turns that run at the same time use different numbers."""
     return f"{READ_ONLY_PREFIX}{number}"
+
+
+def name_planning_worktree(task: str) -> str:
+    """The worktree of a turn that plans one task again. Several tasks can be planned again at the same time."""
+    return name_read_only_worktree(100_000 + zlib.crc32(task.encode()) % 900_000)
 
 
 READ_ONLY_WORKTREE = name_read_only_worktree(1)

@@ -106,6 +106,8 @@ class Spent:
 def describe_cost(spent: Spent) -> str:
     """The money spent, honest about turns whose price is not known."""
     if spent.cost_is_unknown:
+        if spent.unpriced is None:
+            return "unknown (the agent reported no cost)"
         return "unknown (Ralph knows no price for this agent)"
     if not spent.turns:
         return "$0"
@@ -251,11 +253,15 @@ def _describe_more_minutes(limits: Limits, spent: Spent) -> str:
     return f"{minutes} more {'minute' if minutes == '1' else 'minutes'} of active time"
 
 
-def suggest_option_to_continue(limits: Limits, spent: Spent, allowance: Limits | None = None) -> str:
-    """What to add to `ralph resume` if the run ended for another reason and has no iteration left; empty if it has."""
+def suggest_option_to_continue(ended: Outcome, limits: Limits, spent: Spent, allowance: Limits | None = None) -> Raise:
+    """What to add to `ralph resume` if the run ended for another reason and has no iteration left; empty if it has.
+
+    The option is also empty if `ralph resume` grants the iterations without being asked.
+    """
     if not limits.is_out_of_iterations(spent):
-        return ""
-    return f" {list_options_to_continue(Outcome.LIMIT_ITERATIONS, limits, spent, allowance)[0].option}"
+        return Raise("", "")
+    more = list_options_to_continue(Outcome.LIMIT_ITERATIONS, limits, spent, allowance)[0]
+    return replace(more, option="") if ended.needs_turn else more
 
 
 def _round_up(number: float) -> float:

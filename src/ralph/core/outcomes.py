@@ -59,6 +59,11 @@ class Outcome(StrEnum):
         """Whether `ralph resume` may continue from here."""
         return not self.succeeded and self is not Outcome.ABORTED
 
+    @property
+    def needs_turn(self) -> bool:
+        """Whether a run that ended so continues only with another turn."""
+        return self in (Outcome.STUCK, Outcome.AWAITING_GUIDANCE)
+
 
 EXIT_CODES = {
     Outcome.SUCCESS: 0,

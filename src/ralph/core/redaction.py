@@ -15,15 +15,24 @@ _ORDINARY_VALUES = frozenset(("false", "production", "development", "default", "
 _AGENT_KEYS = re.compile(
     r"(?:ANTHROPIC|AZURE_OPENAI|OPENAI|CLAUDE|CODEX|GEMINI|GOOGLE_API|GOOGLE_GENAI|COPILOT|MISTRAL|GROQ|OPENROUTER|XAI|DEEPSEEK"
     r"|DASHSCOPE|QWEN|AMP|CURSOR|HF|HUGGINGFACE|HUGGING_FACE|HUGGINGFACEHUB|TOGETHER|TOGETHERAI|TOGETHER_AI|FIREWORKS|CEREBRAS|MOONSHOT"
-    r"|KIMI|ZAI|Z_AI|ZHIPU|ZHIPUAI|MINIMAX|PERPLEXITY|COHERE|SAMBANOVA|NEBIUS|LITELLM|OPENCODE|FACTORY|AUGMENT|KILO|KILOCODE)_"
-    r"(?:\w*_)?(?:KEYS?|TOKEN|SECRET)(?:_\w+)?|AWS_BEARER_TOKEN_BEDROCK"
+    r"|KIMI|KIRO|ZAI|Z_AI|ZHIPU|ZHIPUAI|MINIMAX|PERPLEXITY|COHERE|SAMBANOVA|NEBIUS|LITELLM|OPENCODE|FACTORY|AUGMENT|KILO|KILOCODE)_"
+    r"(?:\w*_)?(?:KEYS?|TOKEN|SECRET)(?:_\w+)?|AWS_BEARER_TOKEN_BEDROCK|(?:ANTHROPIC|OPENAI|GEMINI|GOOGLE_GENAI|GEMINI_CLI)_CUSTOM_HEADERS"
 )
+_ADDRESS_OF_MODEL = re.compile(r"\w*(?:BASE_URL|API_BASE|ENDPOINT|HOST)")
+_HOLDS_PASSWORD = re.compile(r"\w+://[^/@\s]*@")
 """Only what agents are paid with: GITHUB_TOKEN and cloud credentials stay, since tests may need them."""
 
 
 def without_agent_keys(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment without the keys that agents are paid with."""
-    return {name: value for name, value in environment.items() if not _AGENT_KEYS.fullmatch(name)}
+    """An environment without the keys that agents are paid with, also in the addresses of models."""
+    return {name: value for name, value in environment.items() if not _holds_agent_key(name, value)}
+
+
+def _holds_agent_key(name: str, value: str) -> bool:
+    is_address = _ADDRESS_OF_MODEL.fullmatch(name) and name.startswith(
+        ("ANTHROPIC", "OPENAI", "AZURE_OPENAI", "GEMINI")
+    )
+    return bool(_AGENT_KEYS.fullmatch(name) or (is_address and _HOLDS_PASSWORD.match(value)))
 
 
 def find_secret_values(environment: Mapping[str, str]) -> set[str]:

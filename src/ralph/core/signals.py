@@ -17,11 +17,11 @@ class SignalType(StrEnum):
     STEER = "STEER"
     """Change direction: the work takes the message into account, or says that it cannot."""
     INFO = "INFO"
-    """Know this: nothing is restarted, paused or asked for."""
+    """Information only: nothing is restarted, paused or asked for."""
     PAUSE = "PAUSE"
     """Finish the turn in progress, start no other, and end with `paused`."""
     RESUME = "RESUME"
-    """Take a pause back."""
+    """End a pause."""
     ABORT = "ABORT"
     """End the turn in progress and the run; files are left as they are."""
     APPROVE = "APPROVE"
@@ -37,9 +37,9 @@ class SignalType(StrEnum):
 
 
 CTRL_C = "ctrl-c."
-"""How the names of signals begin that the user gave with Ctrl-C."""
+"""The prefix of the names of signals that the user sent with Ctrl-C."""
 RESUMED = "resumed."
-"""How the names of signals begin that a resumed run gives itself, to end a pause."""
+"""The prefix of the names of signals that a resumed run sends to itself, to end a pause."""
 ASKED_FOR = frozenset((SignalType.APPROVE, SignalType.SKIP))
 """Types that wait in the mailbox until the work asks for them."""
 INTERRUPTING = (SignalType.STEER, SignalType.PAUSE)
@@ -90,6 +90,11 @@ class Signal:
         return self.type in _MESSAGE_TYPES and bool(self.message.strip())
 
     @property
+    def lacks_message(self) -> bool:
+        """Whether it makes no sense without a message, and has none."""
+        return self.type in (SignalType.STEER, SignalType.INFO) and not self.message.strip()
+
+    @property
     def is_guidance(self) -> bool:
         """Whether its message holds for the whole run."""
         return self.type in _GUIDANCE_TYPES and self.is_message
@@ -125,6 +130,18 @@ class Stage:
     """The types that it waits for."""
     is_complete: bool = False
     """Whether everything is done, so that there is nothing to abort."""
+    choices: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """What an APPROVE can name while it is asked for: each item by its path, with all its names."""
+
+    def find_wrong_items(self, items: Sequence[str]) -> str:
+        """Why an APPROVE with these items cannot be followed; empty if it can."""
+        known = frozenset[str]().union(*self.choices.values())
+        wrong = ", ".join(item for item in items if item not in known)
+        if not wrong:
+            return ""
+        return (
+            f"no learned item is called {wrong}; choose from {', '.join(self.choices)}, or approve all without --item"
+        )
 
 
 def normalize_target(target: str) -> str:

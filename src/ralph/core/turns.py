@@ -56,8 +56,8 @@ class TurnRequest:
     """The name of the schema that `result.json` must match; empty if the turn writes none."""
     answer_required: bool = False
     """Whether a turn without a valid `result.json` has failed."""
-    failures: int = 0
-    """For how many turns there was no progress. The choice of the agent depends on it."""
+    turns_without_progress: int = 0
+    """How many turns in a row brought no progress. After `escalate_after` of them, another agent takes over."""
     task_attempt: int = 0
     """The attempt at its task; 0 if the work is not an attempt at a task."""
     task: str = ""
@@ -341,3 +341,36 @@ class AgentEvent:
     quota: Quota | None = None
     is_sub_agent: bool = False
     """Whether a sub-agent reports it."""
+
+
+ENDED_BY = {
+    "idle": TurnEnd.IDLE,
+    "wall": TurnEnd.WALL,
+    "cut": TurnEnd.CUT,
+    "stopped": TurnEnd.STOPPED,
+    "interrupted": TurnEnd.INTERRUPTED,
+    "steered": TurnEnd.STEERED,
+    "exec": TurnEnd.UNAVAILABLE,
+}
+"""The end of a turn whose process did not exit by itself, by the supervisor's reason."""
+_FAILURES = {
+    Failure.LIMIT: TurnEnd.LIMITED,
+    Failure.OVERLOAD: TurnEnd.OVERLOADED,
+    Failure.ACCESS: TurnEnd.UNAVAILABLE,
+    Failure.AGENT: TurnEnd.FAILED,
+}
+
+
+def classify_end(
+    *, reason: str, code: int | None, said_finished: bool, announces_end: bool, failure: Failure | None
+) -> TurnEnd:
+    """How a turn ended: by what its agent said and by its exit code together, never by one of them alone.
+
+    `reason` is the supervisor's; `announces_end` says that this agent says so when it has finished.
+    """
+    if reason in ENDED_BY:
+        return ENDED_BY[reason]
+    is_finished = said_finished or not (announces_end or failure)
+    if code == 0 and is_finished:
+        return TurnEnd.FINISHED
+    return _FAILURES[failure or Failure.AGENT]

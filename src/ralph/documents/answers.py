@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ralph.core.prompt import Place, Prompt, PromptPart, build_prompt, fill_parts
 from ralph.core.text import clean_text
@@ -59,6 +59,14 @@ class JudgedFile(BaseModel):
     why: str = Field(min_length=1, max_length=2000, description="the reason, with the line that shows it")
 
 
+class JudgedWork(BaseModel):
+    """What a judge makes of the work as a whole."""
+
+    model_config = ConfigDict(extra="ignore")
+    accept: bool = Field(description="whether the work does what the request asks for")
+    why: str = Field(min_length=1, max_length=2000, description="the reason, with the place that shows it")
+
+
 class JudgeTest(BaseModel):
     """A test that a judge wrote from the request and the documentation."""
 
@@ -80,21 +88,31 @@ class JudgeAnswer(BaseModel):
         json_schema_extra={
             "examples": [
                 {
+                    "work": {"accept": True, "why": "shop/cart.py:20 rounds as the request says"},
                     "files": [
                         {
                             "path": "tests/test_cart.py",
                             "accept": False,
                             "why": "line 12 no longer checks the total, and the request does not change totals",
                         }
-                    ]
+                    ],
                 }
             ]
         },
+    )
+    work: JudgedWork | None = Field(
+        default=None, description="the work as a whole; needed if the list of files is empty"
     )
     files: list[JudgedFile] = Field(default_factory=list, description="every file of the list in the prompt")
     tests: list[JudgeTest] = Field(
         default_factory=list, max_length=3, description="tests of your own, in new files; Ralph runs them"
     )
+
+    @model_validator(mode="after")
+    def _require_opinion(self) -> "JudgeAnswer":
+        if self.work is None and not self.files:
+            raise ValueError("say in `work` whether the work does what the request asks for")
+        return self
 
 
 _LOOP_ANSWERS: Mapping[str, type[BaseModel]] = {

@@ -1,5 +1,6 @@
 """`ralph.yml`: the project's own settings. Options on the command line win over it."""
 
+import contextlib
 import difflib
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
@@ -15,14 +16,31 @@ _RULES = YamlRules(most_levels=50, size_limit=SIZE_LIMIT, allow_aliases=True, al
 
 
 def parse_share(value: object) -> float | None:
-    """A percentage such as `80%`, or a number such as 80 or 0.8, as a share from 0 to 1; None if it is not one."""
+    """A percentage such as `80%`, or a number such as 80 or 0.8, as a share from 0 to 1; None if it is not one.
+
+    The number 1 could mean 1% or 100%, so it is none.
+    """
     text = str(value).strip()
     try:
         number = float(text.removesuffix("%"))
     except ValueError:
         return None
-    share = number if number <= 1 and not text.endswith("%") else number / 100
-    return share if 0 < share <= 1 and not isinstance(value, bool) else None
+    if isinstance(value, bool) or (number == 1 and not text.endswith("%")):
+        return None
+    share = number if number < 1 and not text.endswith("%") else number / 100
+    return share if 0 < share <= 1 else None
+
+
+def explain_share(value: object) -> str:
+    """What to write instead of a value that is not a share."""
+    text = str(value).strip()
+    with contextlib.suppress(ValueError):
+        number = float(text.removesuffix("%"))
+        if number == 1:
+            return "write 1% or 100%"
+        if number == 0:
+            return "with 0%, no agent could work: write 1% or more, or leave the limit out"
+    return "write a percentage from 1% to 100%, for example 80%"
 
 
 def require_inside(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -109,7 +127,9 @@ class LimitSettings(SettingsSection):
         share = None if value is None else parse_share(value)
         if value is not None and share is None:
             raise PydanticCustomError(
-                "share", "{value} is not a share; write, for example, 80%", {"value": repr(value)}
+                "share",
+                "{value} is not a share of a subscription; {todo}",
+                {"value": repr(value), "todo": explain_share(value)},
             )
         return share
 
@@ -198,7 +218,7 @@ class RetentionSettings(SettingsSection):
     """What `ralph clean` keeps."""
 
     runs: int = Field(default=20, ge=0, description="number of ended runs to keep")
-    days: float = Field(default=30, ge=0, description="days to keep every ended run")
+    days: float = Field(default=30, ge=0, description="number of days to keep every ended run")
 
 
 def _expand_names(value: Any, key: str) -> Any:
@@ -217,7 +237,7 @@ class Config(SettingsSection):
         description="agent for all turns: a name, `{acp: COMMAND}` or `{agent: NAME, model: ...}`",
     )
     agents: tuple[AgentSettings, ...] = Field(
-        default=(), description="agents in order of preference; the next one takes over while one is limited"
+        default=(), description="agents in order of preference; if one reaches a limit, the next one takes over"
     )
     roles: dict[str, AgentSettings] = Field(
         default={},
@@ -260,7 +280,7 @@ class Config(SettingsSection):
     slots: SlotSettings = SlotSettings()
     land: Literal["ff", "branch", "push"] | None = Field(
         default=None,
-        description="on success, if the run has its own branch: `ff` moves your branch, `push` pushes, `branch` leaves it",
+        description="on success of a run with its own branch: `ff` moves yours to it, `push` pushes it, `branch` leaves it",
     )
     retention: RetentionSettings = RetentionSettings()
     notify: tuple[NotifySettings, ...] = Field(

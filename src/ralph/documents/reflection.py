@@ -18,7 +18,7 @@ CORRECT = "correct the file, or delete it: only this memory is lost"
 
 
 @dataclass(frozen=True)
-class JudgedCheck:
+class ReflectedCheck:
     """One check of the evaluator, as far as it teaches something."""
 
     title: str
@@ -47,7 +47,7 @@ class Reflection:
     files: int = 0
     added: int = 0
     removed: int = 0
-    checks: tuple[JudgedCheck, ...] = ()
+    checks: tuple[ReflectedCheck, ...] = ()
     gaming: tuple[str, ...] = ()
     """What the guards found, a sentence each."""
     reward: float = 0.0
@@ -227,7 +227,7 @@ def _value(name: str, value: Any, where: str) -> Any:
         try:
             return parse_time(value)
         except (ValueError, TypeError, OverflowError):
-            raise StateError(f"no moment: {str(value)[:80]!r}", where=where, todo=CORRECT) from None
+            raise StateError(f"not a date and time: {str(value)[:80]!r}", where=where, todo=CORRECT) from None
     if name == "checks" and isinstance(value, list):
         value = [_without_nulls(check) for check in value]
     if kind is str and isinstance(value, int | float):

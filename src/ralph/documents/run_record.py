@@ -31,6 +31,8 @@ class AgentSpec:
     without_tools: tuple[str, ...] = ()
     permissions: str = "full-auto"
     """What it may do without being asked: `full-auto`, `edits`, `read-only` or `plan`."""
+    permissions_given: bool = False
+    """Whether ralph.yml names this level. If not, a safer mode in the agent's own settings counts."""
 
     @property
     def label(self) -> str:
@@ -183,6 +185,8 @@ class RunRecord:
     loop: LoopRunSettings = field(default_factory=LoopRunSettings)
     session: SessionRunSettings = field(default_factory=SessionRunSettings)
     hats: HatsSettings | None = None
+    by: str = ""
+    """Who started it, if it was not started in a terminal or by a program of the user."""
     schema: int = SCHEMA
 
     @property

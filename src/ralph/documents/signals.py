@@ -138,7 +138,7 @@ def record_handling(text: str, *, action: str, at: datetime, missed: tuple[str, 
 
 
 def render_ack(signal: Signal, role: str, at: datetime, facts: Mapping[str, object]) -> str:
-    """That a role has taken a signal in: how, by which turn, and what came of it."""
+    """The ack of a role: how and in which turn it received a signal, and how it responded."""
     return dump({"signal": signal.name, "type": signal.type.value, "role": role, "at": _render_stamp(at), **facts})
 
 

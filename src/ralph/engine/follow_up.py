@@ -1,7 +1,8 @@
-"""What follows a turn: the one place that decides it, from the exit of the process to the counters of the run.
+"""What follows a turn: the one place that decides it.
 
-`classify_end` says how a turn ended. `decide_follow_up` says what follows: is the work settled, and if not, who continues
-it, when and why. `PendingWork` counts what has come of the work so far. The policies that they need are beside them.
+`decide_follow_up` says what follows: is the work settled, and if not, who continues it, when and why. `PendingWork` counts
+what has come of the work so far. The policies that they need are beside them. How a turn ended is decided before, by
+`classify_end` in `core/turns.py`.
 """
 
 import math
@@ -12,10 +13,10 @@ from enum import StrEnum
 from ralph.core.events import Stop, TurnEnded, TurnStarted
 from ralph.core.limits import Usage
 from ralph.core.outcomes import Outcome
-from ralph.core.turns import EarlierTurn, Failure, Turn, TurnEnd, TurnRequest, TurnResult, add_changes
+from ralph.core.turns import EarlierTurn, Turn, TurnEnd, TurnRequest, TurnResult, add_changes
 
 NEVER = math.inf
-"""Until when an agent is unavailable that only the user can repair: it is not signed in, or not installed."""
+"""When an agent is available again if only the user can repair it: it is not signed in, or not installed."""
 RETRY_WAITS = (0.0, 30.0, 60.0, 60.0)
 """Seconds before the second, third, fourth and fifth attempt."""
 OVERLOAD_WAITS = (5.0, 15.0, 45.0, 120.0, 300.0, 300.0, 300.0, 300.0)
@@ -32,40 +33,6 @@ MAX_STEER_CONTINUATIONS = 2
 """How often finished work is continued because the user steered it before it ended."""
 _SPREAD_STEP = 0.618
 """Spreads the waits of turns that were overloaded at the same time."""
-ENDED_BY = {
-    "idle": TurnEnd.IDLE,
-    "wall": TurnEnd.WALL,
-    "cut": TurnEnd.CUT,
-    "stopped": TurnEnd.STOPPED,
-    "interrupted": TurnEnd.INTERRUPTED,
-    "steered": TurnEnd.STEERED,
-    "exec": TurnEnd.UNAVAILABLE,
-}
-"""The end of a turn whose process did not exit by itself, by the supervisor's reason."""
-_FAILURES = {
-    Failure.LIMIT: TurnEnd.LIMITED,
-    Failure.OVERLOAD: TurnEnd.OVERLOADED,
-    Failure.ACCESS: TurnEnd.UNAVAILABLE,
-    Failure.AGENT: TurnEnd.FAILED,
-}
-
-
-# How did the turn end?
-
-
-def classify_end(
-    *, reason: str, code: int | None, said_finished: bool, announces_end: bool, failure: Failure | None
-) -> TurnEnd:
-    """How a turn ended: by what its agent said and by its exit code together, never by one of them alone.
-
-    `reason` is the supervisor's; `announces_end` says that this agent says so when it has finished.
-    """
-    if reason in ENDED_BY:
-        return ENDED_BY[reason]
-    is_finished = said_finished or not (announces_end or failure)
-    if code == 0 and is_finished:
-        return TurnEnd.FINISHED
-    return _FAILURES[failure or Failure.AGENT]
 
 
 # How far has the work come?
@@ -107,7 +74,7 @@ class PendingWork:
     """The turns that did some of the work so far."""
 
     def note_turn_started(self, started: TurnStarted, at: float) -> None:
-        """Take into account that a turn starts."""
+        """Record that a turn starts."""
         self.open_turn, self.opened_at = started, at
         if started.agent != self.agent:
             self.agent_overloads = 0
@@ -115,7 +82,7 @@ class PendingWork:
         self.messages, self.missed_messages, self.to_pause = _join_once(self.messages, started.messages), (), False
 
     def note_turn_ended(self, ended: TurnEnded) -> None:
-        """Take into account that a turn ended without settling the work."""
+        """Record that a turn ended without settling the work."""
         result = ended.result
         self.open_turn, self.last_ended = None, ended
         self.messages, self.missed_messages = _join_once(self.messages, result.received), ended.missed_messages
@@ -132,7 +99,8 @@ class PendingWork:
             self.agent_overloads += 1
         elif result.end is TurnEnd.STEERED:
             # An interruption was the user's wish. Only work that would have counted can continue too often.
-            self.steer_continuations += bool(ended.missed_messages) and result.is_own_end
+            if ended.missed_messages and result.is_own_end:
+                self.steer_continuations += 1
             self.turn_to_repair = None
         elif result.end not in (TurnEnd.LIMITED, TurnEnd.UNAVAILABLE):
             self.attempt += 1
@@ -165,9 +133,12 @@ class AgentChain:
     """The agent for work that failed `escalate_after` times."""
     escalate_after: int = 2
 
-    def pick(self, role: str, failures: int, unavailable: Mapping[str, float], now: float) -> tuple[str, float]:
-        """The agent for the next turn of a role, and when it may start."""
-        order = self.roles.get(role) or self.chain
+    def pick(
+        self, request: TurnRequest, work: PendingWork, unavailable: Mapping[str, float], now: float
+    ) -> tuple[str, float]:
+        """The agent for the next turn of some work, and when it may start."""
+        order = self.roles.get(request.role) or self.chain
+        failures = max(request.turns_without_progress, work.attempt - 1)
         if self.escalation and failures >= self.escalate_after:
             order = (self.escalation, *order)
         for label in order:
@@ -175,12 +146,6 @@ class AgentChain:
                 return label, now
         first = min(order, key=lambda label: unavailable[label])
         return first, unavailable[first]
-
-    def pick_for(
-        self, request: TurnRequest, work: PendingWork, unavailable: Mapping[str, float], now: float
-    ) -> tuple[str, float]:
-        """The agent for the next turn of some work, and when it may start."""
-        return self.pick(request.role, max(request.failures, work.attempt - 1), unavailable, now)
 
 
 def find_unavailable_until(result: TurnResult, work: PendingWork, now: float) -> float | None:
@@ -281,7 +246,7 @@ def decide_follow_up(returned: ReturnedTurn, situation: Situation) -> FollowUp:
     """Decide what follows a turn."""
     work, result = returned.work, returned.result
     if work.turn_to_repair:
-        result = merge_repair(work.turn_to_repair.result, result)
+        result = keep_first_text(result, first=work.turn_to_repair.result)
     result = _drop_unasked_response(result, work)
 
     # Did it end with the run? Then nothing is decided before the run is resumed.
@@ -291,7 +256,9 @@ def decide_follow_up(returned: ReturnedTurn, situation: Situation) -> FollowUp:
     if result.lacks_worktree:
         return _retry_setup(result, work, situation.now)
     follow_up = _decide_next(returned, result, situation)
-    if returned.missed_messages and follow_up.result.end is TurnEnd.FINISHED:
+    # A turn that missed messages and still counts as finished was not continued with them: that was done too often.
+    is_out_of_continuations = bool(returned.missed_messages) and follow_up.result.end is TurnEnd.FINISHED
+    if is_out_of_continuations:
         late = ", ".join(returned.missed_messages)
         notice = (
             f"Turn {returned.turn.number} was already continued {MAX_STEER_CONTINUATIONS} times for your messages;"
@@ -311,51 +278,68 @@ def _decide_next(returned: ReturnedTurn, result: TurnResult, situation: Situatio
     turn, work, now = returned.turn, returned.work, situation.now
 
     # Was it steered? Interrupted for a message, finished before it got one, or paused as the user asked.
-    if is_steered(result, work, returned.missed_messages):
+    if continues_with_message(result, work, returned.missed_messages):
         steered = replace(result, end=TurnEnd.STEERED, is_own_end=result.end is TurnEnd.FINISHED)
         return FollowUp(NextStep.CONTINUE, steered, now, "it continues with the message from the user")
 
     # Is the answer broken? One turn may repair it. After that it counts as a failure if the answer is required. The next
     # turn gets the faults, and does not wait: time does not make a document better.
-    is_rejected = False
+    retries_at_once = False
     if result.end is TurnEnd.FINISHED and result.answer_errors:
         if not turn.errors_to_repair:
             why = f"the answer does not match its schema: {result.answer_errors[0][:200]}"
             return FollowUp(NextStep.REPAIR, result, now, why)
         if turn.request.answer_required:
-            is_rejected = True
+            retries_at_once = True
             result = replace(result, end=TurnEnd.FAILED, error="; ".join(result.answer_errors))
 
     # Is the agent unavailable? Another one takes over, or the work waits for it. If only the user can help, it ends.
     # An overloaded agent without anybody to take over is tried again below, ever later.
-    until = find_unavailable_until(result, work, now)
-    if until is not None:
-        unavailable = {**situation.unavailable, turn.agent: until}
-        agent, at = situation.agents.pick_for(turn.request, work, unavailable, now)
-        is_overload = result.end is TurnEnd.OVERLOADED
-        may_hand_over = agent != turn.agent and not (is_overload and work.overloads >= len(OVERLOAD_WAITS))
-        if at == NEVER:
-            return FollowUp(NextStep.SETTLED, result)
-        if may_hand_over:
-            return FollowUp(NextStep.HAND_OVER, result, at, f"{agent} takes over from {turn.agent}")
-        if not is_overload:
-            return FollowUp(NextStep.WAIT, result, at, "waiting for the provider's limit")
+    unavailable = _follow_unavailable(returned, result, situation)
+    if unavailable:
+        return unavailable
 
     # Does what it handed over count although it failed?
     has_failed = result.end in (TurnEnd.FAILED, TurnEnd.IDLE)
     if has_failed and turn.request.accepts_failed_documents and any(result.documents.values()):
         return FollowUp(NextStep.SETTLED, result)
-    change = add_changes([*(one.change for one in work.earlier), result.change])
-    has_changed = change is not None and change.files > 0
-    if has_failed and turn.request.verifies_failed_changes and has_changed:
+    if has_failed and _is_worth_verifying(turn, work, result):
         return FollowUp(NextStep.SETTLED, result)
 
     # Is it tried again?
     retry = _retry(result, turn, work, now)
     if retry:
         at, why = retry
-        return FollowUp(NextStep.RETRY, result, now if is_rejected else at, why)
+        return FollowUp(NextStep.RETRY, result, now if retries_at_once else at, why)
     return FollowUp(NextStep.SETTLED, _give_up_overloaded(result))
+
+
+def _follow_unavailable(returned: ReturnedTurn, result: TurnResult, situation: Situation) -> FollowUp | None:
+    """What follows if the agent cannot be used now; None if it can be tried again."""
+    turn, work, now = returned.turn, returned.work, situation.now
+    until = find_unavailable_until(result, work, now)
+    if until is None:
+        return None
+    unavailable = {**situation.unavailable, turn.agent: until}
+    agent, at = situation.agents.pick(turn.request, work, unavailable, now)
+    is_overload = result.end is TurnEnd.OVERLOADED
+    may_hand_over = agent != turn.agent and not (is_overload and work.overloads >= len(OVERLOAD_WAITS))
+    if at == NEVER:
+        return FollowUp(NextStep.SETTLED, result)
+    if may_hand_over:
+        return FollowUp(NextStep.HAND_OVER, result, at, f"{agent} takes over from {turn.agent}")
+    if is_overload:
+        return None
+    if _is_worth_verifying(turn, work, result):
+        # The work may be done, and the limit may last for hours. If it is not done, the next turn waits.
+        return FollowUp(NextStep.SETTLED, result)
+    return FollowUp(NextStep.WAIT, result, at, "waiting for the provider's limit")
+
+
+def _is_worth_verifying(turn: Turn, work: PendingWork, result: TurnResult) -> bool:
+    """Whether the checks should judge what turns changed that did not finish."""
+    change = add_changes([*(one.change for one in work.earlier), result.change])
+    return turn.request.verifies_failed_changes and change is not None and change.files > 0
 
 
 def _retry_setup(result: TurnResult, work: PendingWork, now: float) -> FollowUp:
@@ -373,7 +357,7 @@ def _give_up_overloaded(result: TurnResult) -> TurnResult:
     return replace(result, end=TurnEnd.UNAVAILABLE, error=f"{what} ({result.error})" if result.error else what)
 
 
-def is_steered(result: TurnResult, work: PendingWork, missed_messages: tuple[str, ...]) -> bool:
+def continues_with_message(result: TurnResult, work: PendingWork, missed_messages: tuple[str, ...]) -> bool:
     """Whether the work continues because of what the user said."""
     if result.end is TurnEnd.STEERED:
         return True
@@ -383,8 +367,8 @@ def is_steered(result: TurnResult, work: PendingWork, missed_messages: tuple[str
     return is_paused or (bool(missed_messages) and work.steer_continuations < MAX_STEER_CONTINUATIONS)
 
 
-def merge_repair(first: TurnResult, repair: TurnResult) -> TurnResult:
-    """The work of the first turn with the answer of the turn that repaired it."""
+def keep_first_text(repair: TurnResult, *, first: TurnResult) -> TurnResult:
+    """The result of a turn that repaired an answer, with the message of the turn that did the work."""
     return replace(repair, text=first.text or repair.text)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import datetime
 from typing import assert_never
 
 from ralph.core.entries import ChecksStarted, Entry, HistoryChanged, MergeStarted, Notice, RefsRecorded, SignalReceived
@@ -23,7 +24,7 @@ from ralph.core.events import (
 from ralph.core.limits import Quota, Usage
 from ralph.core.turns import CHECKED, AgentEvent, Change, EventKind, Turn, TurnEnd, TurnRequest
 from ralph.documents.signals import GUIDANCE_FILE, render_guidance
-from ralph.engine.follow_up import AgentChain, PendingWork, ReturnedTurn
+from ralph.engine.follow_up import NEVER, AgentChain, PendingWork, ReturnedTurn
 from ralph.engine.ledger import Ledger
 from ralph.engine.ports import Ports
 
@@ -58,14 +59,14 @@ class ActiveTime:
         """Count work that was done while there was no engine."""
         self._collected += max(0.0, seconds)
 
-    def take(self) -> float:
+    def drain(self) -> float:
         """The active seconds since the last call."""
         self._collect()
-        taken, self._collected = self._collected, 0.0
-        return taken
+        seconds, self._collected = self._collected, 0.0
+        return seconds
 
     def peek(self) -> float:
-        """The active seconds that `take` would return."""
+        """The active seconds that `drain` would return."""
         self._collect()
         return self._collected
 
@@ -87,9 +88,9 @@ class Jobs:
         journal: Callable[[Entry], None],
         record_event: Callable[[Event], None],
         iteration: Callable[[], int | None],
-        steering: str = "{{messages}}",
+        message_template: str,
     ) -> None:
-        self.ports, self.ledger, self.agents, self.steering = ports, ledger, agents, steering
+        self.ports, self.ledger, self.agents, self._message_template = ports, ledger, agents, message_template
         self._iteration = iteration
         self._record_event = record_event
         self.activity = ActiveTime(ports.clock.now)
@@ -111,13 +112,15 @@ class Jobs:
     def __contains__(self, key: str) -> bool:
         return key in self._jobs
 
-    def __len__(self) -> int:
-        return len(self._jobs)
+    @property
+    def is_empty(self) -> bool:
+        """Whether no job is in progress, not even a turn that waits for its next attempt."""
+        return not self._jobs
 
     @property
-    def running_count(self) -> int:
-        """How many turns are running."""
-        return len(self._running_turns)
+    def has_running_turns(self) -> bool:
+        """Whether a turn is running."""
+        return bool(self._running_turns)
 
     @property
     def running_turns(self) -> list[Turn]:
@@ -130,7 +133,7 @@ class Jobs:
         return sum((usage for _, usage in self._running_turns.values()), Usage())
 
     @property
-    def nothing_runs(self) -> bool:
+    def only_waits(self) -> bool:
         """Whether no job runs: there is none, or only turns that wait for their next attempt."""
         return self._waiting.issuperset(self._jobs)
 
@@ -152,13 +155,20 @@ class Jobs:
 
     def start_turn(self, request: TurnRequest, pending: PendingWork) -> None:
         """Start a turn, adopt one that an earlier engine started, or wait until it may be tried again."""
-        until = pending.last_ended.retry_at if pending.last_ended and not pending.open_turn else None
-        if request.delay and not pending.last_ended and not pending.open_turn:
-            until = self.ports.clock.now() + request.delay
-        if until is not None and until > self.ports.clock.now():
+        until = self._find_start_time(request, pending)
+        if until > self.ports.clock.now():
             self._jobs[request.key] = asyncio.create_task(self._run_turn_later(request, pending, until))
-        elif self._take_slot(request, pending):
-            self._jobs[request.key] = asyncio.create_task(self._run_turn(request, self._open_turn(request, pending)))
+        elif self._acquire_slot(request, pending):
+            self._jobs[request.key] = asyncio.create_task(self._run_turn(request, self._begin_turn(request, pending)))
+
+    def _find_start_time(self, request: TurnRequest, pending: PendingWork) -> float:
+        """When the turn may start: a turn that is running already at once, a new attempt when its wait is over."""
+        now = self.ports.clock.now()
+        if pending.open_turn:
+            return now
+        if pending.last_ended:
+            return pending.last_ended.retry_at or now
+        return self._wait_for_agent(request, pending, now + request.delay)
 
     async def wait_for_results(self) -> list[JobResult]:
         """The results of the next jobs that end; none if `wake` was set or `poll` seconds have passed."""
@@ -178,7 +188,7 @@ class Jobs:
             await self.ports.turns.stop(turn, reason)
 
     async def cut_over_quota(self) -> None:
-        """Ask every running turn to end whose agent has used up its share of a quota, once."""
+        """Ask each running turn to end, once, if its agent has used up its share of a quota."""
         now = self.ports.clock.now()
         for turn, _ in list(self._running_turns.values()):
             if self.ledger.limits.is_over_quota(self._quotas.pop(turn.number, None), now):
@@ -239,8 +249,8 @@ class Jobs:
             self._journal(HistoryChanged(turn, change))
         return change.missing
 
-    def _take_slot(self, request: TurnRequest, pending: PendingWork) -> bool:
-        """Take a slot for the turn, if one is free; a turn that is already running has its own."""
+    def _acquire_slot(self, request: TurnRequest, pending: PendingWork) -> bool:
+        """Acquire a slot for the turn, if one is free; a turn that is already running has its own."""
         if self.ports.slots is None:
             return True
         agent = pending.open_turn.agent if pending.open_turn else self._pick_agent(request, pending)
@@ -255,23 +265,32 @@ class Jobs:
             self._journal(Notice(f"waiting for a slot: {self.ports.slots.why_full}"))
         return False
 
+    def _wait_for_agent(self, request: TurnRequest, pending: PendingWork, until: float) -> float:
+        """When a first turn may start: after `until`, and after the limit of its provider that an earlier turn ran into."""
+        now = self.ports.clock.now()
+        agent, at = self.agents.pick(request, pending, self.ledger.list_unavailable(now), now)
+        if at <= now or at == NEVER:
+            return until
+        self._journal(Notice(f"{agent} waits for its provider's limit until {datetime.fromtimestamp(at):%H:%M:%S}"))
+        return max(at, until)
+
     def _pick_agent(self, request: TurnRequest, pending: PendingWork) -> str:
         now = self.ports.clock.now()
-        return self.agents.pick_for(request, pending, self.ledger.list_unavailable(now), now)[0]
+        return self.agents.pick(request, pending, self.ledger.list_unavailable(now), now)[0]
 
     async def _run_turn_later(self, request: TurnRequest, pending: PendingWork, until: float) -> ReturnedTurn:
         """Wait until the next attempt, then run the turn. Waiting is not active time."""
         self._waiting.add(request.key)
         try:
             await self.ports.clock.sleep(until - self.ports.clock.now())
-            while not self._take_slot(request, pending):
+            while not self._acquire_slot(request, pending):
                 await self.ports.clock.sleep(POLL_SECONDS)
         finally:
             self._waiting.discard(request.key)
-        return await self._run_turn(request, self._open_turn(request, pending))
+        return await self._run_turn(request, self._begin_turn(request, pending))
 
-    def _open_turn(self, request: TurnRequest, pending: PendingWork) -> Turn:
-        """A turn that is about to run: one that an earlier engine journaled, or a new one, journaled before it starts."""
+    def _begin_turn(self, request: TurnRequest, pending: PendingWork) -> Turn:
+        """Adopt a turn that an earlier engine journaled, or create and journal a new one, and register it as running."""
         if pending.open_turn:
             turn, messages = self._adopt_turn(request, pending, pending.open_turn), pending.open_turn.messages
         else:
@@ -358,7 +377,7 @@ class Jobs:
         messages = self.ledger.signals.select_messages(
             request.role, is_actor=request.is_actor, new=new, iteration=self._iteration(), reminds=is_fresh
         )
-        guidance = render_guidance(self.steering, messages, answers=bool(request.answer_schema))
+        guidance = render_guidance(self._message_template, messages, answers=bool(request.answer_schema))
         if guidance.file:
             request = replace(request, inbox={**request.inbox, GUIDANCE_FILE: guidance.file})
         return replace(turn, request=request, guidance=guidance.text)

@@ -1,6 +1,6 @@
 """The one loop that runs any workflow.
 
-`run` calls `step` until the run has a reason to end. A step takes signals, asks the workflow what should be in progress,
+`run` calls `step` until the run has a reason to end. A step processes signals, asks the workflow what should be in progress,
 starts what is not yet, and accepts the next result. `follow_up` decides what follows a turn, `ledger` counts, `jobs`
 runs the work, and `signal_delivery` brings signals to turns.
 """
@@ -30,6 +30,8 @@ from ralph.core.events import (
     MergeEnded,
     RunEnded,
     Stop,
+    TaskChanged,
+    Transition,
     TurnEnded,
     TurnStarted,
     Work,
@@ -40,7 +42,7 @@ from ralph.core.outcomes import Outcome
 from ralph.core.prompt import Prompt
 from ralph.core.signals import RESUMED, Signal, SignalType, Stage
 from ralph.core.text import count
-from ralph.core.turns import Change, TurnRequest
+from ralph.core.turns import Change, Turn, TurnRequest
 from ralph.engine.follow_up import AgentChain, NextStep, PendingWork, ReturnedTurn, Situation, decide_follow_up
 from ralph.engine.jobs import JobResult, Jobs
 from ralph.engine.ledger import Ledger
@@ -64,7 +66,7 @@ class StartOptions:
     notices: tuple[str, ...] = ()
     resumes: bool = False
     """Whether the user resumes the run, which ends a pause."""
-    steering: str = "{{messages}}"
+    message_template: str = "{{messages}}"
     """The template for new messages from the user."""
     reopens: bool = False
     """Whether an aborted run may continue, because the user asks for something else now."""
@@ -80,6 +82,8 @@ class Kernel(Generic[S]):
         self.ports = ports
         self.ledger = ledger
         self._start = start
+        self.state: S
+        """The state of the workflow, from the moment at which it is loaded."""
         self._unwritten_documents: dict[str, str] = {}
         """Documents that differ from those on the disk since the journal was replayed; the next commit writes them."""
         self._jobs = Jobs(
@@ -89,13 +93,13 @@ class Kernel(Generic[S]):
             journal=self._journal,
             record_event=self._record_event,
             iteration=lambda: self._stage().iteration,
-            steering=start.steering,
+            message_template=start.message_template,
         )
         self._delivery = SignalDelivery(
             ports=ports,
             ledger=ledger,
             jobs=self._jobs,
-            template=start.steering,
+            message_template=start.message_template,
             record_event=self._record_event,
             journal=self._journal,
         )
@@ -129,12 +133,13 @@ class Kernel(Generic[S]):
             RunEnded(
                 outcome=stop.outcome,
                 reason=stop.reason,
-                spent=self.ledger.with_activity(self._jobs.activity.take()),
+                spent=self.ledger.with_activity(self._jobs.activity.drain()),
                 limits=self.ledger.limits,
                 files=tuple(files[:MAX_LISTED_FILES]),
                 more_files=max(0, len(files) - MAX_LISTED_FILES),
                 missing=missing,
                 sandbox=self._start.entry.sandbox,
+                agents=self._start.agents.chain,
                 evidence=stop.evidence,
                 allowance=self.ledger.allowance,
             )
@@ -142,13 +147,13 @@ class Kernel(Generic[S]):
         return stop
 
     async def step(self) -> Stop | None:
-        """Take signals, decide, start work, and accept the next results."""
-        await self._take_signals()
-        self._take_questions()
-        self._take_edits()
+        """Process signals, decide, start work, and accept the next results."""
+        await self._process_signals()
+        self._journal_questions()
+        self._record_edits()
         if self._stop:
             return self._stop
-        if self._interrupt_requested and not self._jobs.running_count and (stop := self._stop_if_paused()):
+        if self._interrupt_requested and not self._jobs.has_running_turns and (stop := self._make_pause_stop()):
             return stop
         if lost := self._jobs.lost_snapshots:
             return Stop(Outcome.UNVERIFIABLE, f"{lost.what}; {lost.todo}")
@@ -156,13 +161,13 @@ class Kernel(Generic[S]):
         if isinstance(decision, Stop):
             return decision
         limit = None if self.ledger.paused else self._start_work(decision.work)
-        if limit and not self._jobs:
+        if limit and self._jobs.is_empty:
             return limit
-        if self._jobs.nothing_runs and (stop := self._find_reason_not_to_wait()):
+        if self._jobs.only_waits and (stop := self._stop_instead_of_waiting()):
             return stop
         results = await self._jobs.wait_for_results()
         await self._enforce_limits()
-        self._take_edits()
+        self._record_edits()
         return self._handle_results(results)
 
     def receive(self, signal: Signal) -> None:
@@ -197,20 +202,20 @@ class Kernel(Generic[S]):
         for notice in self._start.notices:
             self._journal(Notice(notice))
         if self.ledger.aborted and not (self._start.reopens and self.ledger.abort_completed):
-            self._stop = _stop_for_abort(self.ledger.aborted)
+            self._stop = _make_abort_stop(self.ledger.aborted)
         self.state, missed = self._load()
         for entry in missed:
             self._journal(entry)
         if not self.ledger.snapshots and (base := self._jobs.snapshot("before the run")):
             self._journal(SnapshotTaken("before the run", base.snapshot))
         elif was_stopped:
-            self._take_user_changes()
+            self._record_user_changes()
         self._jobs.journal_ref_changes(self.ledger.last_turn_number, ignore_commits=True)
         for key, pending in self.ledger.work.items():
             if pending.open_turn:
                 self._jobs.start_turn(self._find_request(key, pending.open_turn), pending)
 
-    def _take_user_changes(self) -> None:
+    def _record_user_changes(self) -> None:
         """Record what the user changed while the run was stopped, so that it does not count as the next turn's work.
 
         What a killed turn left cannot be told apart from that: it counts as the turn's.
@@ -232,15 +237,16 @@ class Kernel(Generic[S]):
         state = self.workflow.load(documents)
         journaled = [record.entry for record in self._start.records_to_replay]
         missed: list[Entry] = []
-        for entry, at in [(record.entry, record.at) for record in self._start.records_to_replay]:
+        for record in self._start.records_to_replay:
+            entry = record.entry
             if isinstance(entry, DocumentEdited):
                 # The journal has no content: what counts is what is there now.
                 entry = replace(entry, content=documents.get(entry.path, ""))
             is_retried = isinstance(entry, TurnEnded) and not entry.settles_work
             if isinstance(entry, Event) and not is_retried:
-                transition = self.workflow.accept(state, entry, at)
+                transition = self.workflow.accept(state, entry, record.at)
                 state = transition.state
-                found: list[Entry] = [*map(Notice, transition.notices), *transition.tasks]
+                found: list[Entry] = [*map(Notice, transition.notices), *self._list_task_changes(transition)]
                 missed += [one for one in found if one not in journaled]
                 # The user may have changed documents while no engine ran: what follows from that is not on the disk yet.
                 self._unwritten_documents.update(transition.documents)
@@ -260,18 +266,18 @@ class Kernel(Generic[S]):
         for record in self._start.records_to_replay:
             self._delivery.write_acks_for(record)
         await self._delivery.send_to_adopted_turns()
-        await self._take_signals()
+        await self._process_signals()
         if self._start.resumes and not self._stop and (self.ledger.paused or self.ledger.aborted):
             await self._delivery.deliver(Signal(f"{RESUMED}{self.ports.clock.now()}", SignalType.RESUME))
 
-    async def _take_signals(self) -> None:
-        taken = []
+    async def _process_signals(self) -> None:
+        accepted = []
         while self._direct_signals:
-            taken.append(await self._delivery.deliver(self._direct_signals.pop(0)))
-        taken += await self._delivery.process_mailbox(self._stage)
-        for signal in taken:
+            accepted.append(await self._delivery.deliver(self._direct_signals.pop(0)))
+        accepted += await self._delivery.process_mailbox(self._stage)
+        for signal in accepted:
             if signal.type is SignalType.ABORT:
-                self._stop = _stop_for_abort(signal)
+                self._stop = _make_abort_stop(signal)
             elif signal.type is SignalType.PAUSE:
                 self._interrupt_requested = signal.now
 
@@ -293,7 +299,7 @@ class Kernel(Generic[S]):
         self._last_decision = (self.state, decision)
         return decision
 
-    def _take_questions(self) -> None:
+    def _journal_questions(self) -> None:
         """Journal new questions of turns, and new answers."""
         if self.ports.questions is None:
             return
@@ -303,7 +309,7 @@ class Kernel(Generic[S]):
             if question.answer is not None and question.id not in self.ledger.answered:
                 self._journal(QuestionAnswered(question.id, question.answer, question.by))
 
-    def _take_edits(self) -> None:
+    def _record_edits(self) -> None:
         for path, content in self.ports.store.find_edits():
             self._record_event(DocumentEdited(path, content))
 
@@ -328,7 +334,7 @@ class Kernel(Generic[S]):
             in_progress = ledger.count_iterations_in_progress(excluding=request.key)
             if limits.is_out_of_iterations(ledger.spent, in_progress):
                 reached = Outcome.LIMIT_ITERATIONS
-        if reached is None and self._jobs.running_count:
+        if reached is None and self._jobs.has_running_turns:
             estimate = ledger.estimate(request.role)
             if not limits.may_reserve(ledger.spent, ledger.reserved, estimate):
                 reached = Outcome.LIMIT_COST
@@ -340,29 +346,30 @@ class Kernel(Generic[S]):
         """Why a turn may not start although nothing of the run is used up: its agent's share of a quota is."""
         ledger, now = self.ledger, self.ports.clock.now()
         pending = ledger.work.get(request.key) or PendingWork()
-        agent, at = self._start.agents.pick_for(request, pending, ledger.list_unavailable(now), now)
+        agent, at = self._start.agents.pick(request, pending, ledger.list_unavailable(now), now)
         quota = ledger.quotas.get(agent)
         if at <= now or not ledger.limits.is_over_quota(quota, now):
             return None
         reason = f"{agent} has used {quota}; the limit is {ledger.limits.quota or 0:.0%}"
         return Stop(Outcome.LIMIT_QUOTA, reason)
 
-    def _find_reason_not_to_wait(self) -> Stop | None:
+    def _stop_instead_of_waiting(self) -> Stop | None:
         """Why the run ends while nothing runs, although a turn may wait for its next attempt."""
-        if stop := self._stop_if_paused():
+        if stop := self._make_pause_stop():
             return stop
         spent = self.ledger.with_activity(self._jobs.activity.peek())
         reached = self.ledger.limits.find_reached(spent, self.ports.clock.now())
-        if reached and (self._jobs or reached is Outcome.LIMIT_DEADLINE):
+        if reached and (not self._jobs.is_empty or reached is Outcome.LIMIT_DEADLINE):
             return Stop(reached, describe_limit(reached, self.ledger.limits, spent))
         return None
 
-    def _stop_if_paused(self) -> Stop | None:
+    def _make_pause_stop(self) -> Stop | None:
         """The end of a run that the user paused."""
         if not self.ledger.paused:
             return None
         message = self.ledger.pause_message
-        return Stop(Outcome.PAUSED, f"Paused by signal: {message}" if message else "Paused by signal")
+        reason = "you pressed Ctrl-C" if self.ledger.paused_by_key else "you paused it"
+        return Stop(Outcome.PAUSED, f"{reason}: {message}" if message else reason)
 
     def _handle_results(self, results: list[JobResult]) -> Stop | None:
         """Account for results, and return why the run ends with them, if it does."""
@@ -372,7 +379,7 @@ class Kernel(Generic[S]):
                 case ReturnedTurn():
                     stop = self._handle_turn(result) or stop
                 case ChecksEnded() | MergeEnded():
-                    self._record_event(replace(result, spent=self.ledger.with_activity(self._jobs.activity.take())))
+                    self._record_event(replace(result, spent=self.ledger.with_activity(self._jobs.activity.drain())))
                 case WorkCommitted():
                     self._record_event(result)
         return stop
@@ -380,7 +387,7 @@ class Kernel(Generic[S]):
     def _handle_turn(self, returned: ReturnedTurn) -> Stop | None:
         """Decide what follows a turn, and journal it with the counters after it."""
         turn, ledger, now = returned.turn, self.ledger, self.ports.clock.now()
-        spent = ledger.with_activity(self._jobs.activity.take())
+        spent = ledger.with_activity(self._jobs.activity.drain())
         after = spent.with_turn(returned.result.usage, is_iteration=False)
         situation = Situation(
             agents=self._start.agents,
@@ -406,12 +413,26 @@ class Kernel(Generic[S]):
             missed_messages=returned.missed_messages,
             earlier=returned.work.earlier,
         )
+        was_over = ledger.limits.is_over_quota(ledger.quotas.get(turn.agent), now)
         self._record_event(ended)
+        if not was_over:
+            self._announce_quota(turn)
         return follow_up.stop
+
+    def _announce_quota(self, turn: Turn) -> None:
+        """Say that another agent takes over because the agent of this turn has used up its share of a quota."""
+        ledger, now = self.ledger, self.ports.clock.now()
+        quota = ledger.quotas.get(turn.agent)
+        if not ledger.limits.is_over_quota(quota, now):
+            return
+        agent, at = self._start.agents.pick(turn.request, PendingWork(), ledger.list_unavailable(now), now)
+        if agent != turn.agent and at <= now:
+            share = f"{turn.agent} has used {quota}; the limit is {ledger.limits.quota or 0:.0%}"
+            self._journal(Notice(f"{share}: {agent} takes over"))
 
     async def _enforce_limits(self) -> None:
         """Cut the turns in progress when a limit of the run is crossed."""
-        if not self._jobs.running_count or self._over_limit:
+        if not self._jobs.has_running_turns or self._over_limit:
             return
         await self._jobs.cut_over_quota()
         spent = self.ledger.with_activity(self._jobs.activity.peek())
@@ -436,8 +457,14 @@ class Kernel(Generic[S]):
         self._publish_record(record)
         for notice in transition.notices:
             self._journal(Notice(notice))
-        for task in transition.tasks:
+        for task in self._list_task_changes(transition):
             self._journal(task)
+
+    def _list_task_changes(self, transition: Transition[S]) -> list[TaskChanged]:
+        """The changes of tasks to journal. An engine that died after a commit may not have journaled what it changed."""
+        known = self.ledger.task_states
+        earlier = [one for one in transition.earlier_tasks if known.get(one.task) != (one.state, one.reason)]
+        return [*earlier, *transition.tasks]
 
     def _journal(self, entry: Entry) -> None:
         self._publish_record(self.ports.store.commit(self.ports.clock.now(), entry, {}))
@@ -475,7 +502,7 @@ def _describe_later_changes(change: Change, later: Mapping[str, str]) -> str:
     return f"{text[0].upper()}{text[1:]} while this run was stopped. Undo and revert leave that alone."
 
 
-def _stop_for_abort(signal: Signal) -> Stop:
+def _make_abort_stop(signal: Signal) -> Stop:
     return Stop(Outcome.ABORTED, signal.message or f"aborted by {signal.name}")
 
 
@@ -496,4 +523,4 @@ def describe_limit(reached: Outcome, limits: Limits, spent: Spent) -> str:
             return f"the limit of {count(limits.tokens or 0, 'token')} was reached"
         case _:
             when = datetime.fromtimestamp(limits.deadline or 0).strftime("%Y-%m-%d %H:%M")
-            return f"the deadline has passed ({when})"
+            return f"the deadline {when} has passed"

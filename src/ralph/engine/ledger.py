@@ -19,9 +19,19 @@ from ralph.core.entries import (
     SignalRefused,
     SnapshotTaken,
 )
-from ralph.core.events import ChecksEnded, MergeEnded, RunEnded, SignalAccepted, TurnEnded, TurnStarted
+from ralph.core.events import (
+    ChecksEnded,
+    MergeEnded,
+    RunEnded,
+    SignalAccepted,
+    TaskChanged,
+    TaskState,
+    TurnEnded,
+    TurnStarted,
+)
 from ralph.core.limits import Limits, Quota, Spent
-from ralph.core.signals import DatedSignal, Signal, SignalType, normalize_target
+from ralph.core.outcomes import Outcome
+from ralph.core.signals import CTRL_C, DatedSignal, Signal, SignalType, normalize_target
 from ralph.documents.signals import Messages
 from ralph.engine.follow_up import NEVER, PendingWork, find_unavailable_until
 
@@ -39,7 +49,7 @@ class Receipt:
     role: str
     turn: int
     means: str
-    """How it got the signal: `prompt`, `hook`, `live`, `tool` or `turn`."""
+    """How it received the signal: `prompt`, `hook`, `live`, `tool`, or `turn` if only the result of the turn names it."""
     at: float
     response: str = ""
     note: str = ""
@@ -47,7 +57,7 @@ class Receipt:
 
 @dataclass
 class AcceptedSignal:
-    """A signal that the run took, and the turns that got it."""
+    """A signal that the run accepted, and the turns that received it."""
 
     signal: Signal
     at: float
@@ -101,7 +111,7 @@ class SignalLog:
         return log
 
     def apply(self, record: Record) -> None:
-        """Take one record into account."""
+        """Apply one record."""
         match record.entry:
             case SignalAccepted(signal=signal):
                 accepted = self.accepted[signal.id] = AcceptedSignal(signal, record.at)
@@ -219,6 +229,8 @@ class Ledger:
     paused: bool = False
     pause_message: str = ""
     """What the user said with the pause."""
+    paused_by_key: bool = False
+    """Whether Ctrl-C paused it."""
     aborted: Signal | None = None
     abort_completed: bool = False
     """Whether the run has ended since it was aborted: only then can the user resume it."""
@@ -244,6 +256,8 @@ class Ledger:
     """Snapshots that the user accepted, with who, when and why."""
     may_change: tuple[str, ...] = ()
     """Patterns of judge files that the user let change since then."""
+    task_states: dict[str, tuple[TaskState, str]] = field(default_factory=dict)
+    """The last state of each task that was journaled, with its reason."""
     ended: RunEnded | None = None
     started: RunStarted | None = None
     """The first start of the run, with the hashes frozen then."""
@@ -257,7 +271,7 @@ class Ledger:
         return ledger
 
     def apply(self, record: Record) -> None:
-        """Take one record into account."""
+        """Apply one record."""
         self.signals.apply(record)
         match record.entry:
             case RunStarted() as entry:
@@ -266,14 +280,10 @@ class Ledger:
                 self.unavailable = {label: until for label, until in self.unavailable.items() if until != NEVER}
                 # Nobody knows when these are reset: the next turn reports them again.
                 self.quotas = {label: quota for label, quota in self.quotas.items() if quota.resets_at}
-            case LimitExtended(limits=limits):
-                self.limits = limits
-            case AgentsChanged(agents=agents):
-                self.agents_json = agents
-            case GuardRulesChanged(allowed=allowed, may_change=may_change, accepted=accepted):
-                self.accepted = {**self.accepted, **accepted}
-                self.allowed |= allowed
-                self.may_change = tuple(dict.fromkeys((*self.may_change, *may_change)))
+            case LimitExtended() | AgentsChanged() | GuardRulesChanged() as entry:
+                self._take_settings(entry)
+            case TaskChanged(task=task, state=state, reason=reason):
+                self.task_states[task] = state, reason
             case TurnStarted() as entry:
                 self.work.setdefault(entry.key, PendingWork()).note_turn_started(entry, record.at)
                 self.last_turn_number = max(self.last_turn_number, entry.turn)
@@ -291,6 +301,17 @@ class Ledger:
                 self.ended, self.spent, self.abort_completed = entry, entry.spent, self.aborted is not None
             case _:
                 pass
+
+    def _take_settings(self, entry: LimitExtended | AgentsChanged | GuardRulesChanged) -> None:
+        match entry:
+            case LimitExtended(limits=limits):
+                self.limits = limits
+            case AgentsChanged(agents=agents):
+                self.agents_json = agents
+            case GuardRulesChanged(allowed=allowed, may_change=may_change, accepted=accepted):
+                self.accepted = {**self.accepted, **accepted}
+                self.allowed |= allowed
+                self.may_change = tuple(dict.fromkeys((*self.may_change, *may_change)))
 
     def _take_history(self, entry: SnapshotTaken | RefsRecorded | HistoryChanged) -> None:
         match entry:
@@ -311,6 +332,7 @@ class Ledger:
         if signal.type in (SignalType.PAUSE, SignalType.RESUME):
             self.paused = signal.type is SignalType.PAUSE
             self.pause_message = signal.message.strip() if self.paused else ""
+            self.paused_by_key = self.paused and signal.name.startswith(CTRL_C)
         if signal.type is SignalType.PAUSE:
             for work in self.work.values():
                 work.to_pause = True
@@ -356,11 +378,19 @@ class Ledger:
         """The money set aside for turns that are in progress."""
         return sum(work.open_turn.reserved for work in self.work.values() if work.open_turn)
 
-    def extend_limits(self) -> Limits:
-        """The limits for a resume: the allowance that the run ended on is granted once more."""
-        if self.ended is None or not self.ended.outcome.value.startswith("limit-"):
+    def extend_limits(self, *, is_guided: bool = False) -> Limits:
+        """The limits for a resume: the allowance that the run ended on is granted once more.
+
+        Iterations are also granted if none is left and the run needs a turn: it was stuck, or the user gave guidance.
+        """
+        if self.ended is None:
             return self.limits
-        return self.limits.extend(self.ended.outcome, self.spent, self.allowance or self.limits)
+        reached = self.ended.outcome
+        if self.limits.is_out_of_iterations(self.spent) and (is_guided or reached.needs_turn):
+            reached = Outcome.LIMIT_ITERATIONS
+        if not reached.value.startswith("limit-"):
+            return self.limits
+        return self.limits.extend(reached, self.spent, self.allowance or self.limits)
 
     def with_activity(self, seconds: float) -> Spent:
         """The counters after that much more active time."""

@@ -38,32 +38,34 @@ _MAX_ID_BYTES = 150
 
 
 class SignalDelivery:
-    """Takes the signals of a run and brings them to its turns."""
+    """Accepts the signals of a run, and delivers them to its turns."""
 
     def __init__(
         self,
         ports: Ports,
         ledger: Ledger,
         jobs: Jobs,
-        template: str,
+        message_template: str,
         record_event: Callable[[Event], None],
         journal: Callable[[Entry], None],
     ) -> None:
-        self._ports, self._ledger, self._jobs, self._template = ports, ledger, jobs, template
+        self._ports, self._ledger, self._jobs, self._message_template = ports, ledger, jobs, message_template
         self._record_event, self._journal = record_event, journal
 
     async def process_mailbox(self, stage: Callable[[], Stage]) -> list[Signal]:
         """Accept the signals that can be accepted now, and archive those that are finished."""
         accepted: list[Signal] = []
         pending = self._ports.mailbox.read_pending()
-        replaced = _list_replaced_answers(pending)
+        replaced = _list_replaced_answers(
+            one for one in pending if isinstance(one, Signal) and not self._find_wrong_items(one, stage)
+        )
         for one in pending:
             if isinstance(one, InvalidSignalFile):
                 self._journal(SignalRefused(one.name, one.reason))
                 continue
             found = replace(one, target=choose_target(one.target, self._ledger.signals.roles))
             if (found.name, found.stamp) in self._ledger.signals.ids:
-                self._archive(found)
+                self._archive_if_finished(found)
             elif reason := self._find_reason_to_refuse(found, stage):
                 self._journal(SignalRefused(found.name, reason, found.stamp))
                 self._move_refused(found, reason)
@@ -73,7 +75,7 @@ class SignalDelivery:
                 self._move_refused(found, reason)
             elif not self._must_wait(found, stage):
                 accepted.append(await self.deliver(found))
-                self._archive(found)
+                self._archive_if_finished(found)
         return accepted
 
     async def deliver(self, signal: Signal) -> Signal:
@@ -118,7 +120,7 @@ class SignalDelivery:
             return
         is_pause = signal.type is SignalType.PAUSE
         answers = bool(turn.request.answer_schema)
-        text = render_pause(signal) if is_pause else render_message(self._template, signal, answers=answers)
+        text = render_pause(signal) if is_pause else render_message(self._message_template, signal, answers=answers)
         await self._ports.turns.send_message(turn, signal.id, text)
 
     def _is_for_unknown_role(self, signal: Signal) -> bool:
@@ -138,23 +140,31 @@ class SignalDelivery:
             return f"there is no role {signal.target!r} here; the roles are {', '.join(roles)}"
         if signal.type is SignalType.ABORT and stage().is_complete:
             return "everything is done already, so there is nothing to abort"
-        if signal.iteration is None or self._is_not_asked_for(signal, stage):
+        if wrong := self._find_wrong_items(signal, stage):
+            return wrong
+        if signal.iteration is None or self._is_premature_answer(signal, stage):
             return ""
         iteration = stage().iteration
         if iteration is None or signal.iteration >= iteration:
             return ""
         return f"expired: it was for iteration {signal.iteration}, and this is iteration {iteration}"
 
+    def _find_wrong_items(self, signal: Signal, stage: Callable[[], Stage]) -> str:
+        """Why an answer that the run asks for names nothing that it can choose; empty if it does not, or cannot be told yet."""
+        if not signal.items or self._is_premature_answer(signal, stage):
+            return ""
+        return stage().find_wrong_items(signal.items)
+
     def _must_wait(self, signal: Signal, stage: Callable[[], Stage]) -> bool:
         """Whether a signal stays in the mailbox for now: the run does not ask for it yet, or it is for a later iteration."""
-        if self._is_not_asked_for(signal, stage):
+        if self._is_premature_answer(signal, stage):
             return True
         if signal.iteration is None:
             return False
         iteration = stage().iteration
         return iteration is not None and signal.iteration > iteration
 
-    def _is_not_asked_for(self, signal: Signal, stage: Callable[[], Stage]) -> bool:
+    def _is_premature_answer(self, signal: Signal, stage: Callable[[], Stage]) -> bool:
         """Whether a signal is an answer, such as APPROVE, that the run does not ask for at this stage."""
         return signal.type in ASKED_FOR and signal.type not in stage().asks_for
 
@@ -164,7 +174,7 @@ class SignalDelivery:
             return signal
         return replace(signal, assigned_id=f"{signal.stamp}-{signal.name.encode()[-100:].decode(errors='ignore')}")
 
-    def _archive(self, signal: Signal) -> None:
+    def _archive_if_finished(self, signal: Signal) -> None:
         """Archive an accepted signal. A signal to all roles stays until all have received it."""
         log, mailbox = self._ledger.signals, self._ports.mailbox
         id = log.ids[signal.name, signal.stamp]
@@ -231,12 +241,12 @@ class SignalDelivery:
                 )
 
 
-def _list_replaced_answers(pending: Iterable[Signal | InvalidSignalFile]) -> set[str]:
+def _list_replaced_answers(pending: Iterable[Signal]) -> set[str]:
     """The names of answers, such as APPROVE, after which the user gave another one for the same iteration."""
     latest: dict[int | None, str] = {}
     replaced: set[str] = set()
     for one in pending:
-        if isinstance(one, Signal) and one.type in ASKED_FOR:
+        if one.type in ASKED_FOR:
             if one.iteration in latest:
                 replaced.add(latest[one.iteration])
             latest[one.iteration] = one.name

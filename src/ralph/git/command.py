@@ -46,6 +46,7 @@ _READS_TREE = frozenset(
     )
 )
 """Commands that may start git in repositories inside the work tree."""
+_COMPARES = frozenset(("diff", "diff-files", "diff-index", "diff-tree", "status"))
 _PASSED_VARIABLES = ("GIT_CONFIG", "GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_CEILING_", "GIT_EXEC_PATH")
 _ENVIRONMENT = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_ADVICE": "0"}
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -129,6 +130,7 @@ class Git:
         with disk(self.cwd):
             environment = {**_environment(), **self.env}
             if not self.plain:
+                args = _with_all_submodules(args)
                 reads_tree = not _READS_TREE.isdisjoint(args)
                 environment |= _number_settings(environment, list_overrides(self, reads_tree=reads_tree))
             output = self._start(["git", *options, *args], stdin, timeout, environment)
@@ -169,6 +171,18 @@ class Git:
             todo = "find out what git waits for, then `ralph resume`"
             raise RalphError(f"git did not finish within {timeout:g} s", where=str(self.cwd), todo=todo)
         return Output(process.returncode, out, err)
+
+
+def _with_all_submodules(args: tuple[str, ...]) -> tuple[str, ...]:
+    """A comparison that looks at submodules and does not read `.gitmodules`: git stops if that has a bad value."""
+    if any(one.startswith("--ignore-submodules") for one in args):
+        return args
+    for at, one in enumerate(args):
+        if one in _COMPARES:
+            return (*args[: at + 1], "--ignore-submodules=none", *args[at + 1 :])
+        if not one.startswith("-") and "=" not in one:
+            break
+    return args
 
 
 @contextmanager
@@ -244,7 +258,9 @@ def _is_full(output: Output) -> bool:
 def _failure(verb: str, cwd: Path, output: Output) -> RalphError:
     stderr = output.err.decode(errors="replace").strip()
     faults = [line for line in stderr.splitlines() if line.startswith(("fatal:", "error:"))]
-    fault = faults[-1] if faults else stderr or f"code {output.code}"
+    # What follows the reason only says which part of git gave up.
+    reasons = [line for line in faults if "index-pack failed" not in line and "fsck error in" not in line]
+    fault = (reasons or faults)[-1] if faults else stderr or f"code {output.code}"
     if fault.endswith(":"):
         # Git lists files below such a line, each after a tab.
         listed = [line.strip() for line in stderr.partition(fault)[2].splitlines() if line.startswith("\t")]

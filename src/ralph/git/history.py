@@ -422,12 +422,12 @@ def _compare_symbolic_refs(now: Refs, before: Mapping[str, str]) -> Iterator[Fin
             continue
         what = "is gone"
         if name in now.symbolic:
-            what = "stands for another ref now"
+            what = "points to another ref now"
         elif name in now.tips:
             what = "was replaced by a ref of its own"
         move = " && ".join([*_make_room(now, name), f"git symbolic-ref {shlex.quote(name)} {shlex.quote(target)}"])
         yield _make_finding(
-            _shorten_ref(name), f"{_shorten_ref(name)} stood for {target} and {what}; `{move}` restores it"
+            _shorten_ref(name), f"{_shorten_ref(name)} pointed to {target} and {what}; `{move}` restores it"
         )
 
 

@@ -197,6 +197,9 @@ def fast_forward(root: Path, branch: str, commit: str, onto: str) -> Landed:
         land = f"ralph land {branch.split('/')[1]}"
         why = f"{name} has moved since the run began"
         return report_unlanded(commit, branch, why, command=land, effect="merges it and runs the checks")
+    # First, because every other answer names a git command, which would start what an agent planted.
+    if refused := _refuse_other_programs(git, tip, commit, branch, by_hand=merge):
+        return refused
     if busy := find_unfinished(repository):
         return report_unlanded(commit, branch, f"{busy} is in progress", command=merge)
     if dirty := list_uncommitted_files(repository):
@@ -205,8 +208,6 @@ def fast_forward(root: Path, branch: str, commit: str, onto: str) -> Landed:
         return report_unlanded(commit, branch, why, command=merge, effect=then)
     if wants_signatures(git) and _has_unsigned(git, tip, commit):
         return report_unlanded(commit, branch, _UNSIGNED, command=f"{merge} --no-ff -S")
-    if refused := _refuse_other_programs(git, tip, commit, branch, by_hand=merge):
-        return refused
     try:
         # Without `--no-overwrite-ignore`, git overwrites ignored files of the user.
         how = ("--ff-only", "--quiet", "--no-autostash", "--no-overwrite-ignore")
@@ -236,10 +237,10 @@ def push(root: Path, branch: str, commit: str, onto: str) -> Landed:
         return report_unlanded(
             commit, branch, "there is no remote repository to push to", command=by_hand, effect=effect
         )
-    if wants_signatures(git) and _has_unsigned(git, onto or "HEAD", commit):
-        return report_unlanded(commit, branch, _UNSIGNED, command=by_hand, effect=effect)
     if refused := _refuse_other_programs(git, onto or "HEAD", commit, branch, by_hand=by_hand, effect=effect):
         return refused
+    if wants_signatures(git) and _has_unsigned(git, onto or "HEAD", commit):
+        return report_unlanded(commit, branch, _UNSIGNED, command=by_hand, effect=effect)
     try:
         Git(root, plain=True).run("push", "--quiet", remote, f"{commit}:{HEADS}{branch}", timeout=_SECONDS)
     except RalphError as error:

@@ -52,6 +52,11 @@ _HARMLESS = re.compile(
     re.I | re.S,
 )
 """Settings that agents and git itself write in honest work, and that can neither start a program nor redirect one."""
+_STARTED_LATER = re.compile(
+    r"(?:^|/)(?:\.(?:husky|githooks|claude|codex|gemini|cursor|opencode|devcontainer|github/workflows)/"
+    r"|\.vscode/(?:tasks|settings|launch)\.json$|\.(?:envrc|mcp\.json|gitlab-ci\.yml|pre-commit-config\.yaml)$|lefthook\.ya?ml$)"
+)
+"""Files that make other programs start something: hooks, settings of editors, shells and agents, workflows of CI."""
 _OWN_SCOPES = ("local", "worktree")
 _GITLINK = b"\x00\x00\xe0\x00"
 """The mode of a repository inside another one, as the index has it."""
@@ -339,6 +344,51 @@ def _read_hook(path: Path) -> str:
         return to_text(read_limited(path, follow=True))
     except (OSError, StateError) as error:
         return f"(cannot be read: {error})"
+
+
+def starts_later(path: str) -> bool:
+    """Whether a file of a project makes other programs start something."""
+    return bool(_STARTED_LATER.search(path))
+
+
+def list_nested_programs(git: PlainGit, since: float) -> dict[str, str]:
+    """What git would start in each repository inside the tree whose settings or hooks changed after a time, by its path.
+
+    Submodules do not count: their git directories are in that of the user's repository, which agents cannot change.
+    """
+    directory = locate_git_directory(git.cwd, git.env)
+    top = Path(git.env.get("GIT_WORK_TREE") or git.cwd)
+    if directory is None:
+        return {}
+    found = {}
+    index = Path(git.env.get("GIT_INDEX_FILE") or directory.path / "index")
+    for path in _list_gitlinks(git, top, directory, index):
+        inner = _follow_link(top / path / ".git")
+        if inner is None or inner.resolve().is_relative_to(directory.common.resolve()):
+            continue
+        names = _name_programs(git, _with_common(inner), since)
+        if names:
+            found[path] = names
+    return found
+
+
+def _name_programs(git: PlainGit, directory: GitDirectory, since: float) -> str:
+    """The settings and hooks of a repository that start programs and are newer than a time."""
+    files = [directory.path / "config", directory.path / "config.worktree"]
+    names = []
+    if any(_is_newer(file, since) for file in files):
+        own = [one.key for one in _read_settings(git, directory) if one.scope in _OWN_SCOPES]
+        names += [key for key in dict.fromkeys(own) if _PROGRAM.fullmatch(key) or _FIXED.fullmatch(key)]
+    hooks = [path for path in _list_hooks(directory.common / "hooks") if _is_newer(path, since)]
+    return ", ".join([*names, *(f"hooks/{path.name}" for path in hooks)])
+
+
+def _is_newer(path: Path, since: float) -> bool:
+    """Whether a file was changed after a time. This time of a file cannot be set back."""
+    try:
+        return path.lstat().st_ctime > since
+    except OSError:
+        return False
 
 
 def describe_changes_since_start(git: PlainGit) -> list[str]:

@@ -28,6 +28,7 @@ from ralph.git.command import (
     list_own_paths,
     printable,
 )
+from ralph.git.programs import list_nested_programs, starts_later
 from ralph.git.snapshot_ref import LatestSnapshot, SnapshotRef
 from ralph.git.submodules import (
     IndexWithSubmodules,
@@ -96,12 +97,12 @@ class Undone:
     """Whether no earlier step of the run is left to undo."""
 
 
-def format_diff(git: Git, old: str, new: str, *, stat: bool, color: bool) -> str:
+def format_diff(git: Git, old: str, new: str, *, stat: bool) -> str:
     """What changed between two trees, as a patch or a summary of it."""
-    form = ("--stat" if stat else "--patch", "--color=always" if color else "--color=never")
+    form = "--stat" if stat else "--patch"
     # Without this setting, git writes every letter that is not ASCII as octal numbers.
     readable = ("-c", "core.quotePath=false")
-    return git.run(*readable, "diff-tree", "-r", "-M", *form, old, new).out.decode(errors="replace")
+    return git.run(*readable, "diff-tree", "-r", "-M", form, "--color=never", old, new).out.decode(errors="replace")
 
 
 def read_file(git: Git, commit: str, path: str) -> bytes | None:
@@ -133,6 +134,9 @@ class Snapshots:
         self._user_base: tuple[str, str, tuple[str, frozenset[str]]] | None = None
         """The latest snapshot, an earlier one, and that one with the user's changes up to the latest."""
         self._user_has_changed: bool | None = None
+        self._changed: tuple[str, ...] = ()
+        """All files that the last snapshot changed."""
+        self._started_at: float | None = None
         self.submodules: tuple[str, ...] = ()
         """The submodules whose files are in the snapshots."""
 
@@ -184,12 +188,35 @@ class Snapshots:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What the snapshots so far do not hold."""
+        """What the snapshots so far do not hold, and what of the changes can start programs later."""
         return tuple(self._index.notices)
+
+    def _warn_about_programs(self, changed: Iterable[str]) -> None:
+        """Notices about changes that make git, an editor, a shell or CI start something, outside the sandbox."""
+        texts = [
+            f"{printable(path)} can start programs later: read the change" for path in changed if starts_later(path)
+        ]
+        if self._started_at is None:
+            self._started_at = self._find_start()
+        for path, names in list_nested_programs(self._index.git, self._started_at).items():
+            place = printable(path)
+            texts.append(
+                f"{place} is a separate git repository that starts programs ({printable(names)}): read {place}/.git/config and "
+                "its hooks before you use git here"
+            )
+        self._index.notices.update(dict.fromkeys(texts))
+
+    def _find_start(self) -> float:
+        """When the first snapshot was taken."""
+        base = self.base()
+        return float(self._git.run("show", "-s", "--format=%ct", base).text) if base else 0.0
 
     def take(self, label: str) -> Change:
         """Snapshot the tree. An unchanged tree costs one git command and adds nothing."""
-        return self._take(label)
+        self._changed = ()
+        change = self._take(label)
+        self._warn_about_programs(self._changed)
+        return change
 
     def take_after_checks(self) -> None:
         """Record what checks wrote after the last turn, so that it does not count as the user's when the run continues."""
@@ -245,9 +272,9 @@ class Snapshots:
         chunks = listed.out.decode(errors="replace").split("\0")[1:]
         return [_parse_entry(number, chunk) for number, chunk in enumerate(chunks)]
 
-    def diff(self, old: str, new: str | None = None, *, stat: bool = False, color: bool = False) -> str:
+    def diff(self, old: str, new: str | None = None, *, stat: bool = False) -> str:
         """What changed between two snapshots, or since one, as a patch or a summary of it."""
-        return format_diff(self._git, old, new or self.tree_now(), stat=stat, color=color)
+        return format_diff(self._git, old, new or self.tree_now(), stat=stat)
 
     def read_file(self, commit: str, path: str) -> bytes | None:
         """The content of a file in a snapshot; None if it is not there."""
@@ -533,6 +560,7 @@ class Snapshots:
 
     def _count_change(self, sha: str) -> Change:
         counts = self._count_files(f"{sha}^", sha)
+        self._changed = tuple(counts)
         shown = tuple(counts.values())[:COUNTED]
         base = self.base()
         since_start = self._count_files(base, sha) if base else counts

@@ -259,7 +259,7 @@ def _make(repository: Repository, path: Path, branch: str, start: str) -> bool:
             git.run("worktree", "remove", "--force", "--force", str(path))
         lines = []
     elif not lines and path.exists() and (not path.is_dir() or any(path.iterdir())):
-        todo = f"`git worktree repair {path}` if the project was moved, else move that directory away"
+        todo = f"`git worktree repair {path}` if the project was moved; otherwise move that directory away"
         raise UsageError("another directory is at the path of the worktree", where=str(path), todo=todo)
     if lines:
         if notes := _find_git_directory(repository.common, path):

@@ -130,6 +130,13 @@ class Documents:
         self.journal.append(at, DocumentEdited(path, ""), seen={path: digest(to_bytes(text))})
         self.hashes[path] = digest(to_bytes(text))
 
+    def rebuild_changed_state(self, at: float, rebuilt: Mapping[str, str]) -> tuple[str, ...]:
+        """Replace the engine's own state that something else changed by what is rebuilt. Returns what was done."""
+        changed = find_changed_state(self.root, self.hashes)
+        for path in changed:
+            self.replace_state(at, path, rebuilt[path])
+        return tuple(f"{describe_changed_state(path)}; Ralph rebuilt it from the journal" for path in changed)
+
     def _find_new(self) -> list[str]:
         """The files that match `watched` and are not documents yet."""
         found: list[Path] = []
@@ -312,7 +319,7 @@ def find_state_doubt(run_dir: Path) -> str:
 
 
 def describe_changed_state(path: str) -> str:
-    """Why a run is in doubt whose own state is not as the journal says."""
+    """Why a run is in doubt if its own state differs from what the journal says."""
     return f"something other than Ralph changed or deleted its {path.rpartition('/')[2]}"
 
 

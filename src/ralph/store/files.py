@@ -122,6 +122,12 @@ def read_limited(path: Path, limit: int = READ_LIMIT, *, follow: bool = False) -
     return data
 
 
+def is_inside(path: Path, root: Path) -> bool:
+    """Whether a path of a project stays in it if links are followed, and out of the private files of its runs."""
+    place, top = path.resolve(), root.resolve()
+    return place.is_relative_to(top) and not place.is_relative_to(top / ".ralph" / "runs")
+
+
 def read_text(path: Path, limit: int, what: str, todo: str) -> str:
     """The text of a file that the user named. If it cannot be read, that is an error of usage."""
     try:

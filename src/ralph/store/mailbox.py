@@ -153,6 +153,9 @@ class Mailbox:
         seen, data = _read_signature(path), read_limited(path, _import_signal_files().SIZE_LIMIT)
         if not data.endswith(b"\n") and _is_fresh(seen):
             raise BlockingIOError("it may not be complete yet")
+        if _read_signature(path) != seen:
+            # The stamp would not be that of the content, and another engine would take the file for another signal.
+            raise BlockingIOError("it is just being written")
         signal: Signal = _import_signal_files().parse_signal(name, data.decode())
         return replace(signal, stamp=f"{seen[0]}-{seen[2]}")
 

@@ -1,6 +1,8 @@
 """Questions to the user: files in the run's directory. Only the standard library, because agents wait for `ralph tools`.
 
-`ID.json` holds the question, `ID.answer.json` the answer. The first answer counts.
+Agents write into the directory of the questions: `ID.json` is a question, and `ID.expired.json` means that the user did not
+answer in time. The user's answers are in another directory. Agents in the sandbox can only read it, so they cannot answer for
+the user.
 """
 
 import json
@@ -19,14 +21,26 @@ from ralph.store.files import read_limited, storage_errors, to_bytes, write_atom
 _LARGEST, _MOST = 64 * 1024, 500
 _TEXT = 4000
 _ID = re.compile(r"q[0-9]{1,6}")
+NO_ANSWER = "The user did not answer in time. Use your own judgment, and report what you decided and why."
+QUESTIONS, ANSWERS = "questions", "answers"
+"""Their directories in that of the run."""
 
 
 @dataclass
 class QuestionFiles:
     """The questions of one run."""
 
-    directory: Path
-    _seen: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)
+    run: Path
+    """The directory of the run."""
+    _seen: dict[Path, tuple[int, dict[str, Any]]] = field(default_factory=dict)
+
+    @property
+    def directory(self) -> Path:
+        return self.run / QUESTIONS
+
+    @property
+    def answers(self) -> Path:
+        return self.run / ANSWERS
 
     def ask(self, question: Question) -> Question:
         """Write a question, with a new id."""
@@ -39,8 +53,16 @@ class QuestionFiles:
         raise UsageError(f"{_MOST} questions were asked already", where=str(self.directory))
 
     def answer(self, id: str, answer: str, by: str, at: float) -> bool:
-        """Answer a question; False if it was answered already."""
-        return _create(self.directory / f"{id}.answer.json", {"answer": answer, "by": by, "at": at})
+        """Answer a question; False if it was answered already, or if its time is over."""
+        if (self.directory / f"{id}.expired.json").exists():
+            return False
+        with storage_errors(self.answers):
+            self.answers.mkdir(parents=True, exist_ok=True)
+        return _create(self.answers / f"{id}.json", {"answer": answer, "by": by, "at": at})
+
+    def expire(self, id: str, at: float) -> None:
+        """Record that the user did not answer in time."""
+        _create(self.directory / f"{id}.expired.json", {"at": at})
 
     def read_all(self) -> Sequence[Question]:
         """The questions so far with their answers, the oldest first. Other files are skipped."""
@@ -53,7 +75,7 @@ class QuestionFiles:
         ids.sort(key=lambda id: int(id[1:]))
         found = []
         for id in ids[:_MOST]:
-            if question := self.get(id, answered=f"{id}.answer.json" in names):
+            if question := self.get(id):
                 found.append(question)
         return found
 
@@ -61,20 +83,21 @@ class QuestionFiles:
         """The questions whose turns still wait for an answer."""
         return [question for question in self.read_all() if question.waits(now)]
 
-    def get(self, id: str, *, answered: bool = True) -> Question | None:
+    def get(self, id: str) -> Question | None:
         """One question; None if it cannot be read."""
-        data = self._data(f"{id}.json")
+        data = self._data(self.directory / f"{id}.json")
         if data is None or not isinstance(data.get("question"), str):
             return None
-        reply: dict[str, Any] = {}
-        if answered:
-            reply = self._data(f"{id}.answer.json") or {}
+        default = _clean(data.get("default", ""))
+        reply = self._data(self.answers / f"{id}.json") or {}
+        if "answer" not in reply and self._data(self.directory / f"{id}.expired.json") is not None:
+            reply = {"answer": default or NO_ANSWER, "by": "default"}
         options = data.get("options")
         return Question(
             id=id,
             question=_clean(data["question"]),
             options=tuple(_clean(one) for one in options[:20]) if isinstance(options, list) else (),
-            default=_clean(data.get("default", "")),
+            default=default,
             asked_at=_number(data.get("asked_at")),
             timeout=_number(data.get("timeout")),
             turn=_clean(data.get("turn", "")),
@@ -83,14 +106,13 @@ class QuestionFiles:
             by=_clean(reply.get("by", "")),
         )
 
-    def _data(self, name: str) -> dict[str, Any] | None:
-        path = self.directory / name
+    def _data(self, path: Path) -> dict[str, Any] | None:
         try:
             seen = path.lstat().st_mtime_ns
-            if name not in self._seen or self._seen[name][0] != seen:
+            if path not in self._seen or self._seen[path][0] != seen:
                 found = json.loads(read_limited(path, _LARGEST))
-                self._seen[name] = (seen, found if isinstance(found, dict) else {})
-            return self._seen[name][1]
+                self._seen[path] = (seen, found if isinstance(found, dict) else {})
+            return self._seen[path][1]
         except (OSError, StateError, ValueError, RecursionError):
             return None
 

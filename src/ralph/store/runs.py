@@ -35,7 +35,7 @@ from ralph.store.journal import (
     read_tail,
 )
 from ralph.store.mailbox import Mailbox
-from ralph.store.questions import QuestionFiles
+from ralph.store.questions import ANSWERS, QUESTIONS, QuestionFiles
 from ralph.store.user_state import Key, ensure_key, find_key
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ _WORKTREES = (".ralph", "worktrees")
 _TRIES, _PAUSE = 20, 0.05
 _SECOND = len("261117-093000")
 """How much of an id is the second in which the run started."""
-_STAYS_WHEN_ADOPTED = ("run.json", "signals", "questions", "lock")
+_STAYS_WHEN_ADOPTED = ("run.json", "signals", QUESTIONS, ANSWERS, "lock")
 """What stays in place if a run starts over."""
 UNSIGNED_RECORD = "this machine did not start it, or an older version of Ralph did"
 FOREIGN_RECORD = "its run.json was changed, or the run comes from another machine or directory"
@@ -104,7 +104,7 @@ class RunDir:
     @property
     def questions(self) -> QuestionFiles:
         """The questions of its turns to the user."""
-        return QuestionFiles(self.path / "questions")
+        return QuestionFiles(self.path)
 
     @property
     def alive(self) -> bool:

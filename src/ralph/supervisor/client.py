@@ -99,7 +99,7 @@ class KeeperClient:
                 writer.write(job.encode())
                 if (ended := await _follow(reader, job.dir, on_output)) is not None:
                     return ended
-        raise RalphError("the keeper does not start jobs", where=str(self._run_dir / "keeper.log"))
+        raise RalphError("the keeper process does not start jobs", where=str(self._run_dir / "keeper.log"))
 
     async def _watch(self, job_dir: Path, on_output: Callable[[], None] | None) -> JobExit:
         """Follow a job that was started before, by this engine or another."""

@@ -8,10 +8,12 @@ Keepers and engine exchange JSON, one object per line, over Unix sockets.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import select
 import selectors
+import shutil
 import signal
 import socket
 import struct
@@ -121,6 +123,20 @@ def serve_jobs(jobs: socket.socket, keeper_alive: int, report_status: Callable[[
             report_status(b"i")
 
 
+def _open_input(path: str) -> int:
+    """A copy of a file for a job to read. A job could open the file itself again by `/dev/stdin`, and write to it."""
+    if path == os.devnull or not hasattr(os, "memfd_create"):
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    copy = os.memfd_create("input", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with open(path, "rb") as source, open(copy, "wb", closefd=False) as target:
+        shutil.copyfileobj(source, target)
+    os.lseek(copy, 0, os.SEEK_SET)
+    fcntl.fcntl(
+        copy, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+    )
+    return copy
+
+
 def _run_job(spec: Message, connection: socket.socket, wakeup: int, report_status: Callable[[bytes], object]) -> bool:
     """Run a job to its end; whether none of its processes is left."""
     drain(wakeup)
@@ -187,7 +203,7 @@ class JobKeeper:
 
     def _start(self) -> None:
         secrets, cap = self.spec.get("secrets", ()), self.spec["cap"]
-        stdin = os.open(self.spec.get("stdin") or os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        stdin = _open_input(self.spec.get("stdin") or os.devnull)
         out_read, out_write = os.pipe()
         self.streams = {out_read: CappedStream("stdout", cap, secrets)}
         err_write = out_write

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ralph.supervisor.sandbox import TURN_FILE
+from ralph.supervisor.sandbox import CHECK_FILE, TURN_FILE
 
 TURN_MARK = "RALPH_TURN"
 CHECK_MARK = "RALPH_CHECK"
@@ -32,12 +32,27 @@ def find_surrounding_turn() -> str:
     """
     if TURN_FILE.exists():
         return str(TURN_FILE)
+    with contextlib.suppress(OSError):
+        if Path.cwd().is_relative_to(os.fsdecode(CHECK_FILE.read_bytes())):
+            return str(CHECK_FILE)
+    if _hides_processes():
+        return "/proc, which does not show this process"
     for place in _list_surrounding_jobs():
         kind = place.parent.name
         root = next((above.parent for above in place.parents if above.name == ".ralph"), None)
         if kind == "turns" or (kind == "checks" and root is not None and Path.cwd().is_relative_to(root)):
             return str(place)
     return ""
+
+
+def _hides_processes() -> bool:
+    """Whether `/proc` cannot say who started this process: it is covered, or belongs to other processes."""
+    if sys.platform != "linux":
+        return False
+    try:
+        return os.readlink("/proc/self") != str(os.getpid())
+    except OSError:
+        return True
 
 
 def _list_surrounding_jobs() -> Iterator[Path]:

@@ -50,7 +50,7 @@ _UNSET = (
     "TMP",
     "TEMP",
 )
-"""How the names of variables begin that lead to the user's session, or to a directory that is not there inside."""
+"""Prefixes of variables that lead to the user's session, or to a directory that does not exist in the sandbox."""
 _KEPT = ("SSH_BEFORE_RALPH",)
 USER_INSIDE = 1000
 """The number of the user inside, if Ralph runs as root."""
@@ -148,6 +148,8 @@ def proxy_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 TURN_FILE = Path("/run/ralph/turn.json")
 """The file that shows Ralph, inside the sandbox, that it runs in a turn. The keepers are not visible there."""
+CHECK_FILE = Path("/run/ralph/check")
+"""The same in a check: it holds the directory of the project that the check belongs to."""
 
 
 def hide(path: Path) -> Mount:

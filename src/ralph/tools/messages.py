@@ -185,10 +185,9 @@ ABOUT_INTERACT = "Report your progress to the user, or ask a question. The user 
 PROGRESS_FILE = "progress.jsonl"
 MAX_MESSAGE_CHARS = 2000
 MAX_QUESTION_CHARS = 4000
-NO_ANSWER = "The user did not answer in time. Use your own judgment, and report what you decided and why."
 SIGNALS_USAGE = """usage: ralph tools signals
 
-  Print each message of the user to you once. Call it between the steps of your work."""
+  Print each new message from the user once. Call it between the steps of your work."""
 _POLL_SECONDS = 0.2
 
 
@@ -218,7 +217,7 @@ def _ask(args: "dict[str, Any]") -> int:
     from pathlib import Path
 
     from ralph.core.signals import Question
-    from ralph.store.questions import QuestionFiles
+    from ralph.store.questions import NO_ANSWER, QuestionFiles
 
     text, default = args["question"].strip(), args.get("default", "").strip()
     options = tuple(option.strip() for option in args.get("options", "").split("|") if option.strip())
@@ -226,7 +225,7 @@ def _ask(args: "dict[str, Any]") -> int:
         raise ToolError(f"a question has 1 to {MAX_QUESTION_CHARS} characters", "ask one question, in a few sentences")
     if default and options and default not in options:
         raise ToolError(f"the default {default!r} is not one of the options", f"choose from {', '.join(options)}")
-    questions, now, seconds = QuestionFiles(Path(_run_dir(args)) / "questions"), time.time(), float(args["timeout"])
+    questions, now, seconds = QuestionFiles(Path(_run_dir(args))), time.time(), float(args["timeout"])
     turn, role = os.environ.get("RALPH_TURN", ""), os.environ.get("RALPH_HAT") or os.environ.get("RALPH_ROLE", "")
     question = Question(
         id="",
@@ -243,7 +242,7 @@ def _ask(args: "dict[str, Any]") -> int:
         if answer := _answer(questions, asked.id):
             return say(answer)
         time.sleep(_POLL_SECONDS)
-    questions.answer(asked.id, default or NO_ANSWER, "default", time.time())
+    questions.expire(asked.id, time.time())
     return say(_answer(questions, asked.id) or default or NO_ANSWER)
 
 

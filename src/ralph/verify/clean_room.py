@@ -17,7 +17,7 @@ import shutil
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
 from ralph.core.check_output import find_error_lines
@@ -126,7 +126,7 @@ class CleanRoom:
         try:
             inside = await self.run("clean-room", checks, latest)
         except RoomError as error:
-            return _with_finding(verdict, Evidence(Grade.UNPROVEN, f"The clean room could not be made: {error}"))
+            return _with_finding(verdict, Evidence(Grade.UNPROVEN, f"The clean room could not be created: {error}"))
         compared = "All checks ran again in a clean checkout, without the files that git ignores and the run changed."
         if not inside.failed:
             evidence = Evidence(Grade.PROVEN, "The checks also pass in a clean checkout.", compared)
@@ -223,9 +223,10 @@ class CleanRoom:
         if len(paths) > MAX_FILES:
             raise RoomError(f"the tree has more than {MAX_FILES} files")
         self._home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.snapshots.write_files(tree, paths - set(back), self._home)
-        if back:
-            self.snapshots.write_files(base, set(self.snapshots.paths(base)) & set(back), self._home)
+        restored = set(self.snapshots.paths(base)) & set(back) if back else set()
+        self.snapshots.write_files(tree, _without_conflicts(paths - set(back), restored), self._home)
+        if restored:
+            self.snapshots.write_files(base, restored, self._home)
         place = self._home / "tree"
         place.mkdir(exist_ok=True)
         (place / self.runner.workspace.resolve().relative_to(top.resolve())).mkdir(parents=True, exist_ok=True)
@@ -256,6 +257,20 @@ class CleanRoom:
 
     def _remove_tree(self) -> None:
         shutil.rmtree(self._home / "tree", ignore_errors=True)
+
+
+def _without_conflicts(paths: Collection[str], restored: Collection[str]) -> set[str]:
+    """The paths that can be beside the restored ones: what is a directory there cannot be a link or a file, nor the reverse."""
+    directories = {parent for path in restored for parent in _list_parents(path)}
+    return {
+        path
+        for path in paths
+        if path not in directories and path not in restored and not any(one in restored for one in _list_parents(path))
+    }
+
+
+def _list_parents(path: str) -> list[str]:
+    return [parent.as_posix() for parent in PurePosixPath(path).parents][:-1]
 
 
 def _write_inside(tree: Path, path: str, text: str) -> None:

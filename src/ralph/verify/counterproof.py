@@ -19,6 +19,7 @@ from ralph.core.checks import (
     FailingTests,
     Finding,
     Grade,
+    NamedTests,
     Rule,
     Severity,
     Verdict,
@@ -27,6 +28,7 @@ from ralph.core.text import count
 from ralph.git.snapshots import Snapshots
 from ralph.verify.changed_files import is_build_code, is_collected, is_judge_file, is_test_path
 from ralph.verify.clean_room import CleanRoom, RoomError
+from ralph.verify.emptied_code import empty_functions
 from ralph.verify.guards import FileChange, scan
 from ralph.verify.guards.commands import find_steps, split_commands
 from ralph.verify.judge_parts import holds_inline_tests, is_mixed, restore_judge_part
@@ -53,13 +55,28 @@ MAX_TESTS = 400
 _NAME_PARTS = re.compile(r"::| > | › |[/()\[\]]")
 _SHORT_NAME = 3
 """A shorter part of a name says nothing about where the test is."""
+MAX_EMPTIED = 2000
+"""Files whose functions are emptied."""
 MAX_NAMED = 5
 """Tests or packages that a message names."""
+_ASKS_FOR_COVERAGE = re.compile(
+    r"fail[-_]under|check-coverage|--cov(?:erage)?\b|\bcoverage (?:report|xml|json|lcov)\b"
+    r"|\bgo (?:test .*-cover|tool cover)|\bcargo (?:llvm-cov|tarpaulin)"
+)
 _SHELL_WORD = re.compile(r"&&|\|\||[;|&\n()]|[^\s;|&()]+")
 _ENDS_PATH = re.compile(r"[\s\"'=:<>,`]")
 _SEPARATORS = frozenset(("&&", "||", ";", "|", "&", "\n"))
 _IS_EXPANDED = re.compile(r"[$~*?`]|^-$")
 _REBUTTED = " The work passes without that change too, so this is only a warning."
+
+
+@dataclass(frozen=True)
+class NoticedTests:
+    """What new tests make of code that does nothing."""
+
+    tests: tuple[str, ...]
+    silent: tuple[str, ...]
+    """Those that still pass with it."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +116,7 @@ class Counterproof:
         try:
             verdict = await self._run_with(back, self.base, "as-before", checks)
         except RoomError as error:
-            return [*findings, *_report_not_run_apart(checks, f"no clean checkout could be made: {error}")]
+            return [*findings, *_report_not_run_apart(checks, f"no clean checkout could be created: {error}")]
         if not verdict.failed and self._ran_as_many(verdict):
             return _rebut_errors(findings, checks, verdict)
         if errors:
@@ -138,7 +155,9 @@ class Counterproof:
             return list(unproven)
         return [replace(finding, severity=Severity.WARNING) for finding in unproven]
 
-    async def grade_changed_judges(self, evidence: Evidence, back: Sequence[str], checks: Sequence[Check]) -> Evidence:
+    async def grade_changed_judge_files(
+        self, evidence: Evidence, back: Sequence[str], checks: Sequence[Check]
+    ) -> Evidence:
         """The grade of work that changed judge files: proven if it also passes with all of them as they were."""
         if unsplit := self._find_unsplit(back):
             why = f"the tests in {unsplit[0]} cannot be told apart from its code (`pip install 'ralph-engine[inline-tests]'`)"
@@ -146,10 +165,12 @@ class Counterproof:
         try:
             verdict = await self._run_with(back, self.base, "judge-files-as-before", checks)
         except RoomError as error:
-            why = f"no clean checkout could be made: {error}"
+            why = f"no clean checkout could be created: {error}"
             return _leave_to_judge(evidence, back, why)
         if not verdict.failed and self._ran_as_many(verdict):
-            reason = "The checks also pass in a clean checkout, there also with tests and settings as they were before the run."
+            reason = (
+                "The checks also pass in a clean checkout, even with tests and settings as they were before the run."
+            )
             return replace(evidence, reason=reason, restored=tuple(back))
         why = "fewer tests run with them"
         if verdict.failed:
@@ -157,13 +178,60 @@ class Counterproof:
             why = f"`{failed.command or failed.title}` fails with them: {failed.reason}"
         return _leave_to_judge(evidence, back, why)
 
-    def grade_new_tests(self, verdict: Verdict, added: Sequence[str], checks: Sequence[Check]) -> Evidence:
-        """The grade of work whose tests are all its own, or whose coverage they raise: only a judge can tell what they prove."""
+    async def grade_new_tests(self, verdict: Verdict, added: Sequence[str], checks: Sequence[Check]) -> Evidence:
+        """The grade of work whose tests are all its own, or whose coverage they raise: code that is wrong shows what they prove.
+
+        If that shows nothing, only a judge can tell.
+        """
         evidence = verdict.evidence or Evidence(Grade.PROVEN, "")
-        if not added or not (self._has_only_new_tests(verdict) or _measures_coverage(checks)):
+        is_first = self._has_only_new_tests(verdict)
+        if not added or not (is_first or measures_coverage(checks)):
             return evidence
         reason = "The run wrote the tests that its work passes."
+        noticed = None if is_first else await self._try_new_tests(added, checks)
+        if noticed is not None and not noticed.silent:
+            reason = (
+                f"The checks also pass in a clean checkout, and each of {count(len(noticed.tests), 'new test')} fails if the "
+                "functions of the project do nothing."
+            )
+            return replace(evidence, grade=Grade.JUDGED, reason=reason)
+        if noticed is not None:
+            named = ", ".join(noticed.silent[:MAX_NAMED])
+            reason = f"{reason} These also pass if the functions of the project do nothing: {named}."
         return replace(evidence, grade=Grade.UNPROVEN, reason=reason, to_judge=tuple(added))
+
+    async def _try_new_tests(self, added: Sequence[str], checks: Sequence[Check]) -> NoticedTests | None:
+        """Which new tests notice that functions do nothing; None if that cannot be told.
+
+        The code is as it was before the run, with only the new tests in it.
+        """
+        latest = self.snapshots.latest()
+        before = _join_names(self.baseline.results) if self.baseline else None
+        if latest is None or before is None:
+            return None
+        files = [path for path in self.snapshots.paths(self.base) if not is_judge_file(path)][:MAX_EMPTIED]
+        texts = {
+            path: data.decode(errors="replace") for path, data in self.snapshots.contents(self.base, files).items()
+        }
+        try:
+            plain = await self.room.run("new-tests", checks, self.base, back=added, base=latest)
+            named = _join_names(plain.results)
+            new = set(named.passed) - set(before.ran) if named and not plain.failed else set()
+            if not new:
+                return None
+            noticing: set[str] = set()
+            variants = list(empty_functions(texts))
+            for number, variant in enumerate(variants, 1):
+                key = f"new-tests-emptied-{number}"
+                emptied = await self.room.run(key, checks, self.base, back=added, base=latest, texts=variant)
+                found = _join_names(emptied.results)
+                if found is None or new - set(found.ran):
+                    # The project could not even be loaded, so the tests say nothing.
+                    return None
+                noticing |= new & set(found.failed)
+        except RoomError:
+            return None
+        return NoticedTests(tuple(sorted(new)), tuple(sorted(new - noticing))) if variants else None
 
     def _has_only_new_tests(self, verdict: Verdict) -> bool:
         """Whether tests ran now and none ran before the run."""
@@ -183,7 +251,7 @@ class Counterproof:
         try:
             verdict = await self._run_with(back, seen_failing.snapshot, "as-seen-failing", checks)
         except RoomError as error:
-            return _report_not_run_apart(checks, f"no clean checkout could be made: {error}")
+            return _report_not_run_apart(checks, f"no clean checkout could be created: {error}")
         failing = [test for result in verdict.failed for test in result.failing]
         return _report_still_failing(failing, seen_failing.tests, "was seen to fail")
 
@@ -214,7 +282,7 @@ class Counterproof:
         if not silent:
             return replace(result, tests=again.tests)
         reason = (
-            f"no test of {', '.join(silent[:MAX_NAMED])} ran, and `go test` says ok all the same: "
+            f"no test of {', '.join(silent[:MAX_NAMED])} ran, and `go test` says ok anyway: "
             "look for os.Exit in init or TestMain, or for a test flag that the code sets"
         )
         return replace(result, status=CheckStatus.COULD_NOT_RUN, reason=reason)
@@ -305,6 +373,15 @@ class Counterproof:
         ]
 
 
+def _join_names(results: Sequence[CheckResult]) -> NamedTests | None:
+    """The tests of all checks together; None if no check names its tests."""
+    named = [result.named for result in results if result.named]
+    if not named:
+        return None
+    passed = tuple(test for one in named for test in one.passed)
+    return NamedTests(passed, tuple(test for one in named for test in one.failed))
+
+
 def _leave_to_judge(evidence: Evidence, changed: Sequence[str], why: str) -> Evidence:
     """The evidence of work that passes only with the judge files that the run changed."""
     reason = f"The work is not proven with tests and settings as they were before the run: {why}."
@@ -318,8 +395,12 @@ def _count_loaded(result: CheckResult) -> int:
     return max(0, result.tests.ran - sum("_FailedTest" in test for test in result.failing))
 
 
-def _measures_coverage(checks: Sequence[Check]) -> bool:
-    return any(check.measure and check.measure.metric == "coverage" for check in checks)
+def measures_coverage(checks: Sequence[Check]) -> bool:
+    """Whether a check asks how much of the code the tests run."""
+    return any(
+        (check.measure and check.measure.metric == "coverage") or _ASKS_FOR_COVERAGE.search(check.command)
+        for check in checks
+    )
 
 
 def leaves_tree(command: str, workspace: Path, top: Path) -> bool:

@@ -6,6 +6,7 @@ A criterion consists of commands, numbers that they print, files, and phrases, j
 import math
 import os.path
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,15 @@ from ralph.core.checks import Check, Measure
 from ralph.core.errors import NoCommandError, UsageError
 from ralph.documents.yaml_codec import YamlDocument, YamlError, YamlRules, load
 from ralph.verify import measures
-from ralph.verify.rewrites import EXITS, FORM, QUOTED, find_bare_command, reads_as_prose, suggest_rewrite
+from ralph.verify.rewrites import (
+    EXITS,
+    FORM,
+    QUOTED,
+    find_bare_command,
+    reads_as_prose,
+    suggest_for_verdict,
+    suggest_rewrite,
+)
 from ralph.verify.toolchains import CheckKind, ResolvedPhrase, describe_search, find_commands, resolve_phrase
 
 _SILENT = r"(?:prints nothing|has no output|is silent)".replace(" ", r"\s+")
@@ -58,12 +67,15 @@ _BOUND_FIRST = re.compile(
 )
 """Measures whose command has no backticks."""
 _SILENT_END = re.compile(rf"(?P<command>[^`]+?)\s+{_SILENT}", re.IGNORECASE)
-_FAILS_END = re.compile(r"(?P<command>.+?)\s+fails?", re.IGNORECASE | re.DOTALL)
 _EXISTS = re.compile(r"(?P<file>file\s+)?(?P<path>\S+)\s+exists", re.IGNORECASE)
 _CONTAINS = re.compile(
     rf"(?:file\s+)?(?P<path>\S+)\s+contains\s+(?:(?P<regex>{_REGEX})|\"(?P<text>[^\"]+)\")", re.IGNORECASE | re.DOTALL
 )
 _CITES = re.compile(r"(?:file\s+)?(?P<path>\S+)\s+cites\s+lines\s+that\s+exist", re.IGNORECASE)
+_EXPRESSION = re.compile(
+    r"(?P<call>(?P<name>[A-Za-z_][\w.]*)\([^()`]*\))\s*(?:==|is|returns|equals)\s*(?P<value>[^`]+)"
+)
+"""What a function must return."""
 _NO_FILE = frozenset(("file", "it", "output", "stdout", "stderr", "code"))
 
 
@@ -100,7 +112,12 @@ def compile_criterion(text: str, timeout: float, root: Path) -> Criterion:
     if "\0" in text:
         raise _refuse("the criterion has a null byte in it", FORM)
     scope = _Scope(timeout, root)
-    return _join(_compile_part(part, scope) for part in _split(text, "AND"))
+    parts = _split(text, "AND")
+    if not all(parts):
+        rest = " AND ".join(part for part in parts if part)
+        todo = f"write --until {shlex.quote(rest)}" if rest else FORM
+        raise _refuse("a condition is missing before or after an AND", todo)
+    return _join(_compile_part(part, scope) for part in parts)
 
 
 def compile_named_commands(text: str, timeout: float, root: Path) -> tuple[Check, ...]:
@@ -156,6 +173,10 @@ def _split(text: str, joiner: str) -> list[str]:
 def _compile_part(part: str, scope: _Scope) -> Criterion:
     """One part, or several that are joined by a small `and` or a comma."""
     part = _add_backticks(part, scope)
+    if match := _EXPRESSION.fullmatch(part):
+        test = f'python3 -c "from MODULE import {match["name"]}; assert {match["call"]} == {match["value"]}"'
+        todo = f"write it in the language of the program, for example --until {shlex.quote(f'`{test}` passes')}"
+        raise _refuse(f"{_shorten(part)!r} is an expression, not a command", todo)
     found = _compile_command(part, scope) or _compile_measure(part, scope) or _compile_file(part, scope)
     if found:
         return found
@@ -163,19 +184,42 @@ def _compile_part(part: str, scope: _Scope) -> Criterion:
     # `mypy . passes` names its command in full; `mypy passes` leaves the arguments to the repository.
     if not _has_arguments(command) and (found := _compile_phrase(part, scope)):
         return found
-    if command and (match := _FAILS_END.fullmatch(command)):
-        todo = f"write --until '`! {match['command']}` passes'"
-        raise _refuse(f"{_shorten(part)!r} asks for a command that fails", todo)
+    if command and (rewrite := suggest_for_verdict(command, scope.root)):
+        raise _refuse(f"{_shorten(part)!r} is a sentence, not a command", rewrite)
     pieces = _split(part, "and")
+    if len(pieces) > 1 and not (pieces[0] and pieces[-1]):
+        rest = " and ".join(piece for piece in pieces if piece)
+        todo = f"write --until {shlex.quote(rest)}" if rest else FORM
+        raise _refuse("a condition is missing before or after an `and`", todo)
     if len(pieces) > 1:
         try:
-            return _join(_compile_part(piece, scope) for piece in pieces)
+            return _join(_compile_part(piece, scope) for piece in _repeat_verdict(pieces))
         except UsageError:
             if not command:
                 raise
     if command:
         return _make_criterion(Check(command, scope.timeout))
-    raise _refuse(f"Ralph cannot verify {_shorten(part)!r} with a command", suggest_rewrite(part, scope.root))
+    raise _refuse(f"Ralph cannot verify {_shorten(part)!r} with a command", _suggest(part, scope))
+
+
+def _repeat_verdict(pieces: list[str]) -> list[str]:
+    """The pieces of `pytest, mypy and ruff pass`, each with its verdict."""
+    *tools, last = pieces
+    tools = [re.sub(r"^both\s+", "", tool) for tool in tools]
+    if re.fullmatch(r"\S+\s+(?:all\s+|both\s+)?pass", last) and all(re.fullmatch(r"[\w-]+", tool) for tool in tools):
+        return [*(f"{tool} passes" for tool in tools), f"{last.split()[0]} passes"]
+    return pieces
+
+
+def _suggest(part: str, scope: _Scope) -> str:
+    def compiles(text: str) -> bool:
+        try:
+            _compile_part(text, scope)
+        except UsageError:
+            return False
+        return True
+
+    return suggest_rewrite(part, scope.root, compiles)
 
 
 def _has_arguments(command: str) -> bool:
@@ -197,13 +241,20 @@ def _add_backticks(part: str, scope: _Scope) -> str:
     words = match["command"].split()
     if len(words) < 2 or reads_as_prose(words) or _compile_phrase(part, scope):
         return part
-    raise _refuse(f"{_shorten(match['command'])!r} is not a command that Ralph finds", f"write --until '{rewritten}'")
+    raise _refuse(
+        f"{_shorten(match['command'])!r} is not a command that Ralph can find", f"write --until '{rewritten}'"
+    )
 
 
 def _compile_command(part: str, scope: _Scope) -> Criterion | None:
     match = _COMMAND.fullmatch(part)
     if not match or not match[1].strip():
         return None
+    verdict_inside = re.fullmatch(rf"(.+?)\s+(?:passes|succeeds|{_SILENT})", match[1].strip(), re.DOTALL)
+    if verdict_inside and find_bare_command(verdict_inside[1], scope.root):
+        rest = match[1].strip()[len(verdict_inside[1]) :]
+        todo = f"write --until {shlex.quote(f'`{verdict_inside[1]}`{rest}')}"
+        raise _refuse(f"{_shorten(match[1])!r} is a sentence, not a command", todo)
     return _make_criterion(Check(match[1].strip(), scope.timeout, silent=match[2] is not None))
 
 
@@ -328,7 +379,7 @@ def _compile_resolved(
     """Checks that the repository has the commands for, with why."""
     if not resolved.found:
         searched = describe_search(resolved.kind, scope.root)
-        what = f"{_shorten(part)!r}: this repository shows no command for it; looked for {searched}"
+        what = f"{_shorten(part)!r}: Ralph finds no command for it in this repository; it looked for {searched}"
         raise NoCommandError(what, where="--until", todo=f"write the command: --until '{form}'")
     means = " and ".join(f"{check.title} ({one.because})" for check, one in zip(checks, resolved.found, strict=True))
     return Criterion("", tuple(checks), (*notes, f"`{part}` means {means}"))
@@ -384,7 +435,9 @@ def _compose_sentence(item: dict[str, Any], location: str) -> str:
     if "file" in keys and not keys - {"file", "exists", "contains", "timeout"} and item.get("exists", True) is True:
         name = _read_text(item, "file", location)
         if len(name.split()) > 1:
-            raise UsageError("a file with spaces in its name", where=location, todo=f'write {{run: test -f "{name}"}}')
+            raise UsageError(
+                "`file:` does not support names with spaces", where=location, todo=f'write {{run: test -f "{name}"}}'
+            )
         return (
             f"file {name} contains /{escape_slashes(_read_text(item, 'contains', location))}/"
             if "contains" in keys

@@ -22,6 +22,15 @@ _SCRIPT_FILE = regex(r"\.[cm]?[jt]sx?$")
 _ATTRIBUTES = frozenset(("attribute_item", "line_comment", "block_comment"))
 _HARMLESS = frozenset(("function_item", "const_item", "static_item", "struct_item", "enum_item", "impl_item"))
 """New items that cannot change what the tests beside them do. A macro or an import can: `assert_eq!` could be another one."""
+_SCRIPT_FUNCTIONS = frozenset(
+    (
+        "function_declaration",
+        "function_expression",
+        "arrow_function",
+        "method_definition",
+        "generator_function_declaration",
+    )
+)
 _TEST_CALL = regex(r"(it|test|describe)(\.\w+)*\s*\(")
 
 
@@ -76,6 +85,35 @@ def restore_inline_tests(path: str, old: str, new: str) -> str:
     pieces.append(data[position:])
     pieces += [f"\n{block.text}\n".encode() for block in remaining.values()]
     return b"".join(pieces).decode()
+
+
+def find_function_bodies(path: str, text: str) -> list[tuple[int, int]]:
+    """Where the bodies of the functions of a script begin and end, in bytes; raises CannotSplitError.
+
+    Constructors and functions that make other functions are left out: without them, modules could not be loaded.
+    """
+    bodies: list[tuple[int, int]] = []
+    remaining = [_parse("tsx" if path.endswith("x") else "typescript", text)]
+    while remaining:
+        node = remaining.pop()
+        body = node.child_by_field_name("body") if node.type in _SCRIPT_FUNCTIONS else None
+        is_emptied = body is not None and body.type == "statement_block"
+        is_constructor = _read(node.child_by_field_name("name")) == "constructor"
+        if body is not None and is_emptied and not is_constructor and not _makes_function(body):
+            bodies.append((body.start_byte, body.end_byte))
+        else:
+            remaining += node.named_children
+    return sorted(bodies)
+
+
+def _makes_function(body: "Node") -> bool:
+    """Whether a body declares a function, or returns one or an object."""
+    for statement in body.named_children:
+        if statement.type == "function_declaration":
+            return True
+        if statement.type == "return_statement":
+            return any(value.type == "object" or value.type in _SCRIPT_FUNCTIONS for value in statement.named_children)
+    return False
 
 
 def _only_adds(before: Sequence[SourceItem], now: Sequence[SourceItem]) -> bool:

@@ -77,13 +77,16 @@ _EXCEPTION = re.compile(r"^\s*(?:Uncaught )?(?:\w+\.)*[A-Z]\w*(?:Error|Exception
 """The last line of a traceback."""
 _COMPLAINT = re.compile(
     r"(?i)\b(?:error|fail|assert|exception|expected|received|panic|undefined|cannot|not ok|not found|missing)|[✕✗×]"
+    r"|(?-i:\b[A-Z]{1,4}\d{3,5}\b)"  # the code of a rule, such as E501
 )
+_ROW = re.compile(r"^\s*[|│]|\b[A-Z]{1,4}\d{3,5}\b")
+"""A row of a table, or the code of a rule, such as E501."""
 _PLACE = regex(
     r"^\d{1,6}:(?!\d\d\b)"  # grep -n, but not a time of day
     r"|\b[Ll]ine \d{1,6}\b"
     r"|^(?!localhost:)(?=[^:\s]*[A-Za-z])[\w./@+~-]+:\d{1,6}:"  # Makefile:3:
 )
-"""How a line begins that lists a place in a file, or how it names that place."""
+"""The beginning of a line that lists a place in a file, or the name of that place in it."""
 _SUMMARY_LINE = re.compile(r"(?i)\b\d+ (?:failed|passed|errors?|warnings?|problems?)\b")
 _STOPPED_EARLY = (
     re.compile(r"errors? prevented further checking"),  # mypy after a syntax error
@@ -236,10 +239,25 @@ def read_failure_set(check: Check, output: str, tests: Counts | None, value: flo
     distinct = set(normalize_output("\n".join([*unplaced, *listed] if complaints else lines)).splitlines())
     count = reported
     if counts and not reported and (complaints or listed):
-        count = len(set(normalize_output("\n".join(unplaced)).splitlines())) + _count_places(listed)
+        count = _count_complaints(unplaced) + _count_places(listed)
     # The digest leaves out how many places there are: fewer are a lower count, and more are not a new failure.
     kinds = reported or (len(distinct) if counts and complaints else 1)
     return FailureSet(count, _digest(dict.fromkeys(distinct, kinds)), bool(reported), figures=figures)
+
+
+def _count_complaints(lines: Sequence[str]) -> int:
+    """How many failures these lines are. The same complaint once for each place is as many failures.
+
+    Lines that differ only in their numbers are one, because the number can be that of an attempt or a port. In a table, and
+    beside the code of a rule, it is that of a line.
+    """
+    rows = [line for line in lines if _ROW.search(line)]
+    repeated = Counter(line for line in lines if not _ROW.search(line))
+    most: dict[str, int] = {}
+    for line, times in repeated.items():
+        kind = normalize_output(line)
+        most[kind] = max(times, most.get(kind, 0))
+    return len(rows) + sum(most.values())
 
 
 def _count_places(lines: Sequence[str]) -> int:

@@ -231,6 +231,36 @@ def _find_python(repo: _Repo, kind: CheckKind) -> RepositoryCommand | None:
             names_files = tool == "mypy" and repo.find_mention(r"^(?:files|packages|modules)\s*=", *files, *_SETTINGS)
             arguments = arguments.replace("SOURCE", "" if names_files else repo.source)
             return RepositoryCommand(f"{repo.tool(tool)} {arguments}".strip(), because)
+    return _find_python_in_ci(repo, kind)
+
+
+_CI_COMMAND = (
+    r"^\s*(?:-\s+)?(?:run:\s*)?[\"']?(?P<command>"
+    r"(?:(?:uvx|uv run|poetry run|pdm run|pipenv run|hatch run|pipx run|python3? -m)\s+)*"
+    r"(?:TOOLS)(?:\s[^|&;<>#$\n]*)?)[\"']?\s*$"
+)
+"""A line of a CI file that only runs one of these tools."""
+_CI_TOOLS = {
+    CheckKind.TESTS: r"pytest|unittest(?=\s)|tox|nox",
+    CheckKind.LINT: r"ruff check|(?:flake8|pylint)(?=\s)",
+    CheckKind.TYPES: r"(?:mypy|pyright)(?=\s)",
+    CheckKind.FORMAT: r"ruff format(?=.*--(?:check|diff))|black(?=.*--check)",
+}
+
+
+def _find_python_in_ci(repo: _Repo, kind: CheckKind) -> RepositoryCommand | None:
+    """The command that CI runs for a kind of check in Python."""
+    if kind not in _CI_TOOLS:
+        return None
+    pattern = re.compile(_CI_COMMAND.replace("TOOLS", _CI_TOOLS[kind]), re.MULTILINE)
+    for file in repo.ci_files():
+        for match in pattern.finditer(repo.text(file)):
+            command = match["command"].strip()
+            if find_changing_command(command):
+                continue
+            program, _, arguments = command.partition(" ")
+            started = repo.tool("python3" if program == "python" else program)
+            return RepositoryCommand(f"{started} {arguments}".strip(), f"{file} runs it")
     return None
 
 
@@ -250,6 +280,8 @@ def _find_python_tests(repo: _Repo) -> RepositoryCommand | None:
         return RepositoryCommand(f"{repo.tool('pytest')} -q", pytest)
     if place := repo.has("noxfile.py", "tox.ini"):
         return RepositoryCommand(repo.tool("nox" if place == "noxfile.py" else "tox"), f"{place} is there")
+    if in_ci := _find_python_in_ci(repo, CheckKind.TESTS):
+        return in_ci
     files = repo.test_files()
     names = [str(path.relative_to(repo.root)) for path in files]
     if not names:

@@ -37,7 +37,14 @@ from ralph.store.rejected_trees import RejectedTrees
 from ralph.supervisor.sandbox import OFF, Sandbox
 from ralph.verify.changed_files import FileChange, is_collected, is_judge_file, is_test_path
 from ralph.verify.clean_room import CleanRoom, CleanRoomSettings, RoomError
-from ralph.verify.counterproof import MAX_NAMED, REBUTTABLE, Counterproof, drop_fail_fast, is_about_tests
+from ralph.verify.counterproof import (
+    MAX_NAMED,
+    REBUTTABLE,
+    Counterproof,
+    drop_fail_fast,
+    is_about_tests,
+    measures_coverage,
+)
 from ralph.verify.guards import scan
 from ralph.verify.judge_parts import is_mixed, touches_judge_part
 from ralph.verify.measures import mark_unstable_figures
@@ -47,12 +54,12 @@ from ralph.verify.summaries import has_lasting_summary
 from ralph.verify.work import TreeComparison
 from ralph.workspace.isolation import Isolation
 
-_SAY_WHY_FEWER_RUN = frozenset((Rule.TEST_SKIPPED, Rule.TEST_DELETED))
-_SHORT = 20.0
+_RULES_THAT_EXPLAIN_FEWER_TESTS = frozenset((Rule.TEST_SKIPPED, Rule.TEST_DELETED))
+_SHORT_CHECK_SECONDS = 20.0
 """Seconds that a check may take to be run twice before the first turn, to see which numbers in its output move by themselves."""
 MAX_RECORDED = 20_000
 """Tests whose names are recorded with the baseline."""
-AGAIN = 2
+FLAKY_RERUNS = 2
 """How often a flaky check is run again, and must pass each time."""
 _DECLARES = re.compile(
     r"^\s*(?:async )?def test|\b(?:it|test|specify)(?:\.\w+)*\s*\(|^func (?:Test|Fuzz|Example)\w*\("
@@ -60,10 +67,10 @@ _DECLARES = re.compile(
     re.MULTILINE,
 )
 _GLOB_TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\[[^]]+\]|.", re.DOTALL)
-_MEANING = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-LARGEST = 32 * 1024 * 1024
+_GLOB_REGEX = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+MAX_INPUT_BYTES = 32 * 1024 * 1024
 _COMMAND_ENDS = re.compile(r"&&|\|\||[;\n]")
-_SAYS_WHAT_TO_RUN = ("-c", "-m", "--eval", "-p")
+_CODE_OPTIONS = ("-c", "-m", "--eval", "-p")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _INTERPRETER = re.compile(r"(?:\S*/)?(?:python[\d.]*|(?:ba|da|z)?sh|node|deno|bun|ruby|perl|php|Rscript|lua)")
 _TOOL_DIRECTORIES = frozenset((".venv", "venv", "node_modules", ".tox", ".nox", "vendor"))
@@ -88,13 +95,13 @@ class VerdictSettings:
     clean_room: CleanRoomSettings = field(default_factory=CleanRoomSettings)
 
     def without_clean_room(self) -> "VerdictSettings":
-        """The same for the worktree of one task: what the tasks did together is confirmed once, before it lands."""
+        """The same for the worktree of a task, or of the checks of a session: it is a fresh checkout itself."""
         return replace(self, clean_room=replace(self.clean_room, is_on=False))
 
 
 @dataclass
 class Verifier:
-    """Judges the trees of one run, each against the baseline of that run."""
+    """Gives the verdict on the trees of one run, each compared with the baseline of that run."""
 
     runner: CheckRunner
     snapshots: Snapshots | None
@@ -146,7 +153,7 @@ class Verifier:
         *,
         is_final: bool = False,
     ) -> Verdict:
-        """Judge the tree as it is now. Tests in `seen_failing` must pass as they were then.
+        """The verdict on the tree as it is now. Tests in `seen_failing` must pass as they were then.
 
         `is_final` is whether the work is done if the checks pass. Then a clean room has to confirm it.
         """
@@ -166,7 +173,7 @@ class Verifier:
         # Before the first turn there is no work yet, unless an earlier run left some.
         is_begun = not is_baseline or (self._work is not None and self._work.earlier is not None)
         if verdict.passed and is_begun:
-            verdict = await self.judge_work(
+            verdict = await self.review_changes(
                 verdict, checks, seen_failing, is_baseline=is_baseline, is_final=is_final and not is_baseline
             )
         elif is_begun:
@@ -193,7 +200,7 @@ class Verifier:
         return _cap_names(replace(verdict, snapshot=snapshot), 0)
 
     def note_turn(self) -> None:
-        """Put on record, before a turn starts, that no verdict covers what it changes."""
+        """Before a turn: record that the tree is not verified any more, and which files git ignores."""
         if self._work:
             self._work.note_turn(self._before)
         if self._has_room and self.snapshots:
@@ -215,7 +222,7 @@ class Verifier:
 
     async def _compare_figures(self, check: Check, result: CheckResult) -> CheckResult:
         """The result with the numbers of its output that differ in a second run marked: they say nothing about the work."""
-        if not result.failures or not result.failures.figures or result.seconds > _SHORT:
+        if not result.failures or not result.failures.figures or result.seconds > _SHORT_CHECK_SECONDS:
             return result
         again = (await self.runner.run("baseline-again", [check])).results[0]
         return replace(result, failures=mark_unstable_figures(result.failures, again.failures))
@@ -268,7 +275,7 @@ class Verifier:
         is_flaky = check.title in self.flaky
         if not has_flipped and not result.passed:
             return replace(result, flaky=is_flaky)
-        wanted = max(self.rules.confirm - result.passed, AGAIN if is_flaky else 0)
+        wanted = max(self.rules.confirm - result.passed, FLAKY_RERUNS if is_flaky else 0)
         for number in range(1, wanted + 1):
             again = (await self.runner.run(f"{key}-again-{number}", [check])).results[0]
             if not again.passed:
@@ -288,7 +295,7 @@ class Verifier:
         silent = [part for part in result.named.silent if part not in known_silent] if result.named else []
         if silent:
             reason = (
-                f"no test of {', '.join(silent[:MAX_NAMED])} ran, and it says ok all the same: "
+                f"no test of {', '.join(silent[:MAX_NAMED])} ran, and it says ok anyway: "
                 "look for os.Exit in init or TestMain, or for a test flag that the code sets"
             )
             return replace(result, status=CheckStatus.COULD_NOT_RUN, reason=reason)
@@ -297,12 +304,12 @@ class Verifier:
         if result.tests is None and has_lasting_summary(before.output):
             reason = "it printed a test summary before the run and prints none now, so nothing shows that the tests ran"
         elif result.tests is not None and before.tests.ran and not result.tests.ran:
-            reason = f"no tests ran, and {before.tests.ran} ran before the run"
+            reason = f"no tests ran, but {count(before.tests.ran, 'test')} ran before the run"
         else:
             return result
         return replace(result, status=CheckStatus.COULD_NOT_RUN, reason=reason)
 
-    async def judge_work(
+    async def review_changes(
         self,
         verdict: Verdict,
         checks: Sequence[Check],
@@ -324,7 +331,7 @@ class Verifier:
         counterproof = self._make_counterproof(self._work)
         findings = await counterproof.review(findings, changes, checks)
         verdict = replace(verdict, findings=tuple(findings))
-        named = self._work.name_earlier_run(verdict.gamed) if is_baseline else None
+        named = self._work.name_earlier_run(verdict.blocking_findings) if is_baseline else None
         if named:
             verdict = replace(verdict, findings=(*verdict.findings, named))
         if seen_failing and verdict.passed and not self._may_change_tests:
@@ -335,7 +342,11 @@ class Verifier:
         if not verdict.passed and verdict.snapshot in self.rules.accepted:
             verdict = _accept(verdict, self.rules.accepted[verdict.snapshot])
         reason = self.rules.allowed.get(Rule.CLEAN_ROOM)
-        if reason and verdict.gamed and all(finding.rule is Rule.CLEAN_ROOM for finding in verdict.gamed):
+        if (
+            reason
+            and verdict.blocking_findings
+            and all(finding.rule is Rule.CLEAN_ROOM for finding in verdict.blocking_findings)
+        ):
             verdict = _accept(verdict, reason)
         self._work.record(verdict, self._before)
         return verdict
@@ -353,29 +364,29 @@ class Verifier:
             return verdict
         if verdict.evidence.grade is not Grade.PROVEN:
             return verdict
-        judges = self._find_changed_judges(changes, checks)
-        back = sorted(change.path for change in judges)
-        if any(_decides_otherwise(change) for change in judges):
-            evidence = await counterproof.grade_changed_judges(verdict.evidence, back, checks)
+        judge_files = self._find_changed_judge_files(changes, checks)
+        back = sorted(change.path for change in judge_files)
+        if any(_decides_otherwise(change) for change in judge_files):
+            evidence = await counterproof.grade_changed_judge_files(verdict.evidence, back, checks)
         else:
-            evidence = counterproof.grade_new_tests(verdict, back, checks)
+            evidence = await counterproof.grade_new_tests(verdict, back, checks)
         if evidence.to_judge and self._may_change_tests:
             reasons = "; ".join(f"{rule}: {reason}" for rule, reason in self.rules.allowed.items())
             evidence = Evidence(Grade.ACCEPTED, f"{evidence.reason} You allowed it: {reasons}", evidence.compared)
         return replace(verdict, evidence=evidence)
 
-    def _find_changed_judges(self, changes: Sequence[FileChange], checks: Sequence[Check]) -> list[FileChange]:
+    def _find_changed_judge_files(self, changes: Sequence[FileChange], checks: Sequence[Check]) -> list[FileChange]:
         """The changes of what decides what passes: whole files, or the parts of manifests and of files with tests inside."""
         scripts = self._find_check_scripts(checks)
-        judges = []
+        judge_files = []
         for change in changes:
             if is_mixed(change.path) or not (is_judge_file(change.path) or change.path in scripts):
-                is_judge = touches_judge_part(change)
+                decides = touches_judge_part(change)
             else:
-                is_judge = True
-            if is_judge:
-                judges.append(change)
-        return judges
+                decides = True
+            if decides:
+                judge_files.append(change)
+        return judge_files
 
     def _find_check_scripts(self, checks: Sequence[Check]) -> set[str]:
         """The files that the checks execute, relative to the top of the work tree: they decide what passes."""
@@ -398,7 +409,7 @@ class Verifier:
             texts, checks=commands, unchanged=unchanged, failed_before=() if verdict.failed else failed_before
         )
         found += _raise_for_coverage(scanned, checks)
-        if not any(finding.rule in _SAY_WHY_FEWER_RUN for finding in found):
+        if not any(finding.rule in _RULES_THAT_EXPLAIN_FEWER_TESTS for finding in found):
             found += find_fewer_tests(self._before, verdict, changes, self._work.find_user_changes())
         own = self._work.find_own_changes() if self.rules.scope else []
         return [*found, *find_out_of_scope(self.rules.scope, own), *self.snapshots.history()]
@@ -445,7 +456,7 @@ def find_scripts(command: str) -> list[str]:
             directory = os.path.join(directory, words[1])
         elif words and _INTERPRETER.fullmatch(words[0]):
             # The first word that is no option is the script, unless an option such as `-c` or `-m` says what to run.
-            arguments = [word for word in words[1:] if not word.startswith("-") or word in _SAYS_WHAT_TO_RUN]
+            arguments = [word for word in words[1:] if not word.startswith("-") or word in _CODE_OPTIONS]
             if arguments and not arguments[0].startswith("-"):
                 scripts.append(os.path.join(directory, arguments[0]))
         elif words and "/" in words[0]:
@@ -466,7 +477,7 @@ def _decides_otherwise(change: FileChange) -> bool:
 
 def _raise_for_coverage(findings: Sequence[Finding], checks: Sequence[Check]) -> list[Finding]:
     """The findings; if a check measures coverage, tests that assert nothing are an error and no warning."""
-    if not any(check.measure and check.measure.metric == "coverage" for check in checks):
+    if not measures_coverage(checks):
         return list(findings)
     empty = [replace(one, severity=Severity.ERROR) for one in findings if one.rule is Rule.TEST_EMPTIED]
     return [*empty, *(one for one in findings if one.rule is not Rule.TEST_EMPTIED)]
@@ -591,8 +602,8 @@ def compile_glob(glob: str) -> re.Pattern[str]:
 
 
 def _translate_token(token: str) -> str:
-    if token in _MEANING:
-        return _MEANING[token]
+    if token in _GLOB_REGEX:
+        return _GLOB_REGEX[token]
     if token[0] != "[" or len(token) == 1:
         return re.escape(token)
     inner = token[1:-1]
@@ -648,7 +659,7 @@ def _words(command: str) -> list[str]:
 
 def _hash(path: Path) -> str:
     try:
-        if path.stat().st_size > LARGEST:
+        if path.stat().st_size > MAX_INPUT_BYTES:
             return f"size {path.stat().st_size}"
         return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     except OSError:

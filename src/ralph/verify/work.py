@@ -166,11 +166,11 @@ class TreeComparison:
         latest = self.snapshots.latest()
         if self.rejected_trees is None or latest is None:
             return
-        if not verdict.gamed:
+        if not verdict.blocking_findings:
             self._forget(self.rejected_trees, latest)
             return
         changed = {change.path for change in self.find_changes()}
-        paths = {finding.path for finding in verdict.gamed} & changed
+        paths = {finding.path for finding in verdict.blocking_findings} & changed
         if not paths:
             paths = {path for path in changed if is_judge_file(path)} or changed
         now = self.snapshots.contents(latest, paths)
@@ -178,7 +178,9 @@ class TreeComparison:
         if not files:
             return
         run = self.runner.run_id
-        rejected = RejectedTree(run=run, base=self.base, findings=verdict.gamed, files=files, baseline=baseline)
+        rejected = RejectedTree(
+            run=run, base=self.base, findings=verdict.blocking_findings, files=files, baseline=baseline
+        )
         self.rejected_trees.remember(rejected, self.snapshots.identify_repository)
         self.rejected_trees.forget_unjudged(run)
         self._is_noted = False

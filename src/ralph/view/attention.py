@@ -10,7 +10,7 @@ from datetime import datetime
 from ralph.core.checks import CheckStatus
 from ralph.core.events import MergeResult, RunEnded, TaskState
 from ralph.core.ids import SESSION_WORKFLOWS
-from ralph.core.limits import Limits, describe_cost, list_options_to_continue, suggest_option_to_continue
+from ralph.core.limits import Limits, describe_cost, list_options_to_continue
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import ASKED_FOR, SignalType
 from ralph.core.values import copy_with, value
@@ -20,6 +20,7 @@ from ralph.view.graph import draw_graph
 from ralph.view.headline import describe_work, headline
 from ralph.view.model import (
     GROUPS,
+    TAKEN_BACK,
     CommentView,
     LimitView,
     MergeView,
@@ -96,6 +97,8 @@ def assess(view: RunView, present: Present) -> RunView:
 def state_of(view: RunView, now: float) -> str:
     """`new`, `running`, `waiting`, `interrupted` (its engine is gone), or the outcome.
 
+    A success whose files the user changed back is `reverted`, `undone` or `restored`.
+
     What a run that Ralph may not have written says of itself is only claimed.
     """
     if view.alive:
@@ -103,6 +106,8 @@ def state_of(view: RunView, now: float) -> str:
     state = "interrupted" if view.seq else "new"
     if view.ended:
         state = view.ended.outcome.value
+        if view.taken_back and view.ended.outcome.succeeded:
+            state = TAKEN_BACK[view.taken_back.action]
     return f"claimed: {state}" if view.doubt else state
 
 
@@ -202,17 +207,24 @@ def _last_sign(turn: TurnView) -> float:
 def _measure_limits(view: RunView, now: float) -> tuple[LimitView, ...]:
     """Every limit of the run, with how much of it is used, running turns included."""
     allowed, spent, running = view.allowed, view.spent, usage_of(view)
+    active = spent.active_seconds + (measure_open_seconds(view, now) if view.alive else 0.0)
     return tuple(
         LimitView(name, used=used, limit=limit, share=round(used / limit, 4) if limit else 1.0)
         for name, used, limit in (
             ("iterations", float(spent.iterations), allowed.iterations),
-            ("time", spent.active_seconds, allowed.active_seconds),
+            ("time", active, allowed.active_seconds),
             ("cost", spent.cost + (running.cost or 0.0), allowed.cost),
             ("tokens", float(spent.tokens + running.tokens), allowed.tokens),
             *_measure_deadline(view, allowed, now),
         )
         if limit is not None
     )
+
+
+def measure_open_seconds(view: RunView, now: float) -> float:
+    """Seconds of work in progress that the counters do not contain yet."""
+    begun = [*(turn.started_at for turn in view.running_turns), *(checks.since for checks in view.checking)]
+    return max(0.0, now - max(min(begun), view.spent_at)) if begun else 0.0
 
 
 def _measure_deadline(view: RunView, allowed: Limits, now: float) -> list[tuple[str, float, float]]:
@@ -250,7 +262,7 @@ def _list_needs(view: RunView, now: float) -> tuple[Need, ...]:
 
 def _ask_for_approval(view: RunView) -> Need:
     """What a session that is running waits for after its last turn."""
-    text = f"What was learned waits for you; `ralph session skip {view.run.id}` drops it."
+    text = f"What was learned waits for your approval; `ralph session skip {view.run.id}` drops it."
     command = f"ralph session approve {view.run.id}"
     return Need(NeedKind.APPROVAL, text, command, view.at, options=("approve", "skip"))
 
@@ -284,7 +296,6 @@ def _needs_of_end(view: RunView, ended: RunEnded) -> list[Need]:
     """What a run that ended needs, if it ended before it was done."""
     run, at = view.run.id, view.ended_at or view.at
     outcome = ended.outcome
-    more = suggest_option_to_continue(ended.limits, ended.spent, ended.allowance)
     if view.has_feedback:
         text = "You gave feedback. The session plans again with it when you resume it."
         return [Need(NeedKind.RESUME, text, f"ralph session resume {run}", at)]
@@ -292,7 +303,7 @@ def _needs_of_end(view: RunView, ended: RunEnded) -> list[Need]:
         command = {
             Outcome.AWAITING_APPROVAL: f"ralph session approve {run}",
             Outcome.AWAITING_FEEDBACK: f"ralph session feedback {run}",
-            Outcome.AWAITING_GUIDANCE: f'ralph resume {run} --guidance "..."{more}',
+            Outcome.AWAITING_GUIDANCE: f'ralph resume {run} --guidance "..."',
         }[outcome]
         options = ("approve", "skip") if outcome is Outcome.AWAITING_APPROVAL else ()
         return [Need(_ASKING[outcome], ended.reason, command, at, options=options)]
@@ -355,8 +366,7 @@ def _resume(view: RunView) -> str:
     if ways := list_options_to_continue(ended.outcome, ended.limits, ended.spent, ended.allowance):
         return f"ralph resume {view.run.id} {ways[0].option}"
     if ended.outcome is Outcome.STUCK:
-        more = suggest_option_to_continue(ended.limits, ended.spent, ended.allowance)
-        return f'ralph resume {view.run.id} --guidance "..."{more}'
+        return f'ralph resume {view.run.id} --guidance "..."'
     return command
 
 
@@ -372,6 +382,8 @@ def _next_command(view: RunView) -> str:
         return f"ralph land {view.run.id}"
     if view.ended and view.ended.outcome is Outcome.PAUSED:
         return _resume(view)
+    if view.taken_back and view.taken_back.action != "undo":
+        return f"ralph undo {view.run.id}"
     return f"ralph diff {view.run.id}" if view.run.has_snapshots and view.seq else ""
 
 
@@ -410,7 +422,7 @@ def row_of(view: RunView) -> RunRow:
         missing=view.missing,
         sandbox=view.sandbox,
         doubt=view.doubt,
-        grade=view.ended.evidence.grade if view.ended and view.ended.evidence else "",
+        grade=view.ended.evidence.grade if view.ended and view.ended.evidence and not view.taken_back else "",
         next=view.next,
     )
 

@@ -41,7 +41,7 @@ from ralph.core.events import (
 from ralph.core.ids import WorkKey, WorkKind
 from ralph.core.limits import Usage
 from ralph.core.signals import SignalType
-from ralph.core.turns import AgentEvent, EventKind, TurnResult
+from ralph.core.turns import AgentEvent, EventKind, TurnEnd, TurnResult
 from ralph.core.values import copy_with
 from ralph.documents.run_record import RunRecord
 from ralph.view import fold_checks, fold_signals
@@ -85,6 +85,7 @@ def new_view(record: RunRecord, project: str = "") -> RunView:
         created_at=record.created_at,
         has_snapshots=record.snapshots,
         checks=tuple(check.title for check in record.checks),
+        by=record.by,
     )
     return RunView(run=facts, workflow=record.workflow, allowed=record.limits, since=record.created_at)
 
@@ -110,6 +111,8 @@ def fold_event(view: RunView, turn: int, event: AgentEvent, at: float) -> RunVie
     before = running.activity or Activity()
     text = " ".join(event.text.split())[:TEXT_CHARS]
     shows = bool(text) and event.kind not in (EventKind.USAGE, EventKind.SESSION)
+    if event.kind is EventKind.TOOL_RESULT and before.kind == EventKind.TOOL:
+        shows = True  # a tool that printed nothing has ended, too
     activity = Activity(
         events=before.events + 1,
         tools=before.tools + (event.kind is EventKind.TOOL),
@@ -153,14 +156,14 @@ def _allow_changes(view: RunView, record: Record, entry: GuardRulesChanged) -> R
     for rule, reason in entry.allowed.items():
         view = _add_notice(view, record, f"the user switched off the guard rule {rule}: {reason}")
     for glob in entry.may_change:
-        view = _add_notice(view, record, f"the user let tests and settings change that match {glob}")
+        view = _add_notice(view, record, f"the user allowed changes to tests and settings that match {glob}")
     for why in entry.accepted.values():
         view = _add_notice(view, record, f"the user accepted the work so far: {why}")
     return view
 
 
 def _change_agents(view: RunView, record: Record, entry: AgentsChanged) -> RunView:
-    return copy_with(_add_notice(view, record, f"{entry.label} does the turns from now on"), agent=entry.label)
+    return copy_with(_add_notice(view, record, f"{entry.label} runs the turns from now on"), agent=entry.label)
 
 
 def _start_turn(view: RunView, record: Record, entry: TurnStarted) -> RunView:
@@ -211,8 +214,10 @@ def _end_turn(view: RunView, record: Record, entry: TurnEnded) -> RunView:
         session=result.agent_session,
         denied=result.denied[:20],
         warnings=result.warnings[:20],
-        retry_at=entry.retry_at,
-        retry_reason=entry.retry_reason,
+        # The work of a turn that ran into a limit may be verified first. If it does not pass, the next turn waits.
+        retry_at=result.resets_at if result.end is TurnEnd.LIMITED and entry.settles_work else entry.retry_at,
+        retry_reason=entry.retry_reason
+        or ("waiting for the provider's limit" if result.end is TurnEnd.LIMITED else ""),
         activity=None,
     )
     view = _replace_turn(view, turn) if before else view

@@ -6,8 +6,9 @@ from datetime import datetime
 from ralph.core.check_output import find_complaint
 from ralph.core.checks import CheckStatus
 from ralph.core.events import TaskState
+from ralph.core.ids import describe_worktree
 from ralph.core.outcomes import Outcome
-from ralph.core.text import clean_text, count
+from ralph.core.text import clean_text, count, shorten
 from ralph.documents.hats.definition import show_role
 from ralph.view.model import CheckView, NeedKind, RunView
 
@@ -17,8 +18,7 @@ _LONGEST, _LONGEST_COMMAND = 240, 40
 
 def headline(view: RunView, now: float) -> str:
     """What a user wants to know first about a run. The view must have its state and its needs."""
-    clean = _clean(_choose(view, now))
-    return clean if len(clean) <= _LONGEST else clean[: _LONGEST - 1] + "…"
+    return shorten(_clean(_choose(view, now)), _LONGEST)
 
 
 def _choose(view: RunView, now: float) -> str:
@@ -30,6 +30,9 @@ def _choose(view: RunView, now: float) -> str:
         return _describe_running(view)
     if view.doubt:
         return f"not verified: {view.doubt}"
+    if view.ended and view.taken_back:
+        by = view.taken_back.by.removeprefix("web:") or "you"
+        return f"{by} {view.taken_back.result}; before that, {_describe_end(view)}"
     if view.ended:
         return _describe_end(view)
     if not view.seq:
@@ -127,7 +130,7 @@ def _current(view: RunView) -> str:
     if view.checking:
         return f"checking {count(len(view.checking[-1].titles), 'condition')}"
     merging = [merge for merge in view.merges if merge.end is None]
-    return f"merging {merging[0].workspace}" if merging else ""
+    return f"merging {describe_worktree(merging[0].workspace)}" if merging else ""
 
 
 def describe_work(view: RunView, progress: Mapping[int, str]) -> str:
@@ -143,7 +146,7 @@ def describe_work(view: RunView, progress: Mapping[int, str]) -> str:
 def _describe_wait(view: RunView) -> str:
     last = view.turns[-1]
     at = datetime.fromtimestamp(last.retry_at or 0.0).strftime("%H:%M")
-    return _clean(f"waits until {at}: {last.retry_reason or 'the next try'}")
+    return _clean(f"waits until {at}: {last.retry_reason or 'the next attempt'}")
 
 
 def _clean(text: str) -> str:
@@ -200,8 +203,7 @@ def _shorten_test(name: str) -> str:
 
 
 def _shorten(command: str) -> str:
-    first = command.strip().partition("\n")[0]
-    return first if len(first) <= _LONGEST_COMMAND else first[: _LONGEST_COMMAND - 1] + "…"
+    return shorten(command.strip().partition("\n")[0], _LONGEST_COMMAND)
 
 
 def _join(*parts: str) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 from ralph.core.checks import Attribution, CheckStatus, Grade
 from ralph.core.events import NOT_ISOLATED, TaskState
 from ralph.core.outcomes import Outcome
+from ralph.core.turns import TurnEnd
 from ralph.documents.hats.definition import show_role
 from ralph.view.model import NeedKind, RunRow, RunView, SignalView, TaskView, Tier
 
@@ -17,6 +18,9 @@ _STATES: dict[str, Label] = {
     "waiting": ("wait", "Waiting", "idle"),
     "interrupted": ("warn", "Interrupted", "fail"),
     Outcome.SUCCESS: ("pass", "Done", "pass"),
+    "reverted": ("stop", "Reverted", "idle"),
+    "undone": ("stop", "Undone", "idle"),
+    "restored": ("stop", "Restored", "idle"),
     Outcome.NOTHING_TO_DO: ("pass", "Nothing to do", "idle"),
     Outcome.STUCK: ("stuck", "Stuck", "fail"),
     Outcome.AWAITING_GUIDANCE: ("ask", "Guidance", "need"),
@@ -76,7 +80,7 @@ _TASKS: dict[TaskState, Label] = {
 }
 _AT_WORK: Label = ("[/]", "at work", "work")
 GROUPS = {
-    "needs you": ("Needs you", "what stops a run first, then the longest waiting"),
+    "needs you": ("Needs you", "what stops a run comes first, then what has waited longest"),
     "working": ("Working", ""),
     "waiting": ("Waiting", "continue by themselves, or paused by you"),
     "done": ("Done", ""),
@@ -85,11 +89,26 @@ GROUPS = {
 LIMITS = {"iterations": "Iterations", "time": "Time", "cost": "Money", "tokens": "Tokens", "deadline": "Deadline"}
 _MEANS = {
     "prompt": "in its prompt",
-    "hook": "via hook",
+    "hook": "after a tool call",
     "live": "live",
-    "tool": "by its own question",
+    "tool": "when it asked for messages",
     "turn": "while it ran",
 }
+
+
+_TURN_ENDS = {
+    TurnEnd.LIMITED: "limit of the agent's provider",
+    TurnEnd.IDLE: "silent for too long",
+    TurnEnd.WALL: "time limit of a turn",
+    TurnEnd.CUT: "limit of the run",
+    TurnEnd.UNAVAILABLE: "could not start",
+    TurnEnd.STEERED: "continues with your message",
+}
+
+
+def describe_end(end: TurnEnd) -> str:
+    """How a turn ended, in words."""
+    return _TURN_ENDS.get(end, str(end))
 
 
 def label_state(row: RunView | RunRow) -> Label:
@@ -115,6 +134,8 @@ def label_grade(view: RunView) -> Label:
         return "warn", "Not verified", "need"
     if view.ended is None or view.alive:
         return "none", "No grade yet", "idle"
+    if view.taken_back:
+        return "none", "Changed since", "idle"
     if view.ended.evidence:
         return _GRADES[view.ended.evidence.grade]
     if not view.ended.outcome.succeeded:
@@ -167,6 +188,7 @@ def describe_view(view: RunView, now: float) -> dict[str, Any]:
         "attributions": {str(one): text for one, text in _ATTRIBUTIONS.items()},
         "tasks": {task.id: describe_task(task) for task in view.tasks},
         "limits": LIMITS,
+        "turn_ends": {str(end): describe_end(end) for end in TurnEnd},
         "signals": {one.id: describe_signal(one, now) for one in view.signals},
     }
 

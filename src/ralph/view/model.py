@@ -44,6 +44,8 @@ class RunFacts:
     has_snapshots: bool = True
     checks: tuple[str, ...] = ()
     """The titles of its checks."""
+    by: str = ""
+    """Who started it, if it was not started in a terminal or by a program of the user."""
 
 
 @value
@@ -236,6 +238,10 @@ class ActionView:
     by: str
     """Who did it; empty for the command line."""
     at: float
+
+
+TAKEN_BACK = {"revert": "reverted", "undo": "undone", "restore": "restored"}
+"""The state of a run that succeeded, if the user changed its files afterwards, by the action."""
 
 
 @value
@@ -496,6 +502,22 @@ class RunView:
     """The latest snapshot of the tree."""
     adopted: str = ""
     """Why the run was not known to be the user's own before they adopted it."""
+
+    @property
+    def taken_back(self) -> ActionView | None:
+        """The last change of the user to the files of a run that has ended; None if its work is as the run left it."""
+        if self.ended_at is None:
+            return None
+        changes: list[ActionView] = []
+        for one in self.actions:
+            last = changes[-1].action if changes else ""
+            if one.at < self.ended_at or one.action not in TAKEN_BACK:
+                continue
+            if one.action == "undo" and last in ("revert", "restore"):
+                changes.pop()
+            elif one.action != last or last == "undo":
+                changes.append(one)
+        return changes[-1] if changes else None
 
     @property
     def running_turns(self) -> tuple[TurnView, ...]:

@@ -44,3 +44,18 @@ def _split_worktree(name: str) -> tuple[str, int]:
     """The task and the attempt in the name of a session's worktree, such as `task-2/1`."""
     task, _, attempt = name.rpartition("/")
     return task, int(attempt) if attempt.isdigit() else 0
+
+
+def describe_work(workflow: str, key: str, tasks: Iterable[TaskView] = ()) -> str:
+    """When something was checked: `before the run`, `in iteration 3`, `in attempt 2 of task-1`, `in the merge of task-1`."""
+    work = WorkKey.parse(key)
+    if work and work.kind is WorkKind.BASELINE:
+        return "before the run"
+    if work and work.kind is WorkKind.MERGE:
+        return f"in the merge of {name_task(work.worktree, tasks)}"
+    if work and work.kind is WorkKind.JUDGE_TESTS:
+        return f"in iteration {work.number}, with the tests of the judge"
+    number = iteration_of(workflow, key)
+    if task := task_of(workflow, key, tasks):
+        return f"in attempt {number} of {task}"
+    return f"in iteration {number}" if number else f"in {key}"

@@ -5,11 +5,13 @@ The engine checks everything again: these are the same functions that the comman
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ralph.app.changes import restore_iteration, undo_turn
-from ralph.app.comments import MAX_CHARS, MAX_COMMENTS, post_comments
+from ralph.app.comments import MAX_CHARS, MAX_COMMENTS, NewComment, send_comments
 from ralph.app.landing import land_run
+from ralph.app.plan import plan_run
 from ralph.app.resume import (
     ResumeOptions,
     accept_work,
@@ -21,14 +23,16 @@ from ralph.app.resume import (
 from ralph.app.run_engine import start_detached
 from ralph.app.runs import clean_runs, refuse_inside_a_turn
 from ralph.app.sessions import answer_approval, find_next_batch, find_session
+from ralph.app.start import NewRun, describe_place, describe_worst_case, list_limits, open_new_run, preview_run
 from ralph.app.steer import answer_question, send_signal
 from ralph.core.errors import UsageError
 from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
-from ralph.documents.diff import DiffComment
+from ralph.core.text import clean_text, remove_controls
+from ralph.store.runs import Project
 from ralph.web.access import User
-from ralph.web.runs import FoundRun
+from ralph.web.runs import FoundRun, run_key
 
 Body = Mapping[str, Any]
 Action = Callable[[FoundRun, User, Body], dict[str, Any]]
@@ -88,7 +92,7 @@ def comment(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
     """Send comments on lines of the diff: as one STEER, or as a round of feedback to a session that has stopped."""
     comments = [_read_comment(one) for one in _read_items(body)]
     target = read_text(body, "target", most=80)
-    sent = post_comments(found.project, found.run, comments, role=target, by=user.by)
+    sent = send_comments(found.project, found.run, comments, role=target, by=user.by)
     if sent.feedback:
         return {"feedback": sent.iteration, "comments": sent.count}
     return {"signal": sent.signal, "comments": sent.count, "alive": sent.run.alive}
@@ -102,7 +106,7 @@ def _read_items(body: Body) -> list[Any]:
     return items
 
 
-def _read_comment(item: Any) -> DiffComment:
+def _read_comment(item: Any) -> NewComment:
     if not isinstance(item, dict):
         raise UsageError("a comment is an object", where="items", todo="send path, line, side, hunk and text")
     line, path, side = item.get("line"), read_text(item, "path", most=1000, required=True), item.get("side", "new")
@@ -114,11 +118,11 @@ def _read_comment(item: Any) -> DiffComment:
         raise UsageError("`path` is not a file of the diff", where="items", todo="send a path as the diff has it")
     if any(character in path for character in "`\n\r"):
         raise UsageError("`path` has a character that no comment can name", where="items", todo="send a plain steer")
-    return DiffComment(
+    return NewComment(
         path=path,
         line=line,
         side=side,
-        snippet=read_text(item, "hunk", most=MAX_CHARS),
+        quote=read_text(item, "hunk", most=MAX_CHARS),
         text=read_text(item, "text", most=MAX_CHARS, required=True),
         last_line=_read_last_line(item, line),
         marks=_read_marks(item),
@@ -153,7 +157,7 @@ def approve(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
 
 
 def accept(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
-    """Accept work that passes its checks and that Ralph could not prove. The run checks it once more, and ends."""
+    """Accept work that passes its checks but that Ralph could not prove. The run checks it once more, and ends."""
     refuse_inside_a_turn("an agent cannot accept its own work", "leave that to the user")
     because = read_text(body, "text", required=True)
     planned = plan_acceptance(found.project, found.run, because, user.by)
@@ -220,6 +224,67 @@ def clean(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
     return {"action": cleaned.action, "removed": list(cleaned.removed), "kept": list(cleaned.kept)}
 
 
+def plan_new_run(project: Project, user: User, body: Body) -> NewRun:
+    """The run that the user asks for. Nothing of it is on disk yet."""
+    refuse_inside_a_turn()
+    options = body.get("options", {})
+    if not isinstance(options, dict):
+        raise UsageError("`options` is an object", where="options", todo="send names and values")
+    files = _OPTIONS_WITH_FILES & options.keys()
+    if files or str(options.get("until", "")).startswith("@"):
+        named = ", ".join(sorted(files)) or "until"
+        raise UsageError(f"`{named}` reads a file", where="options", todo="start this run in a terminal")
+    workflow = read_text(body, "workflow", most=20) or "loop"
+    is_dry = body.get("dry_run", True) is not False
+    new = plan_run(project, workflow, read_text(body, "task"), options, dry_run=is_dry, cwd=project.root)
+    return replace(new, record=replace(new.record, by=user.by))
+
+
+def describe_plan(new: NewRun) -> dict[str, Any]:
+    """What a run would do: its checks and agents, what it may use at most, and what the user has to agree to."""
+    shown, record, consent = preview_run(new), new.record, new.find_consent()
+    items = [
+        {
+            "name": remove_controls(item.name),
+            "text": remove_controls(item.text)[:TEXT_LIMIT],
+            "is_changed": before is not None,
+        }
+        for item, before in consent.new
+    ]
+    return {
+        "dry_run": True,
+        "workflow": record.workflow,
+        "project": str(new.project.root),
+        "directory": describe_place(new),
+        "checks": [{"title": one.title, "command": one.command or ""} for one in record.checks],
+        "agents": shown.agents,
+        "limits": list_limits(record),
+        "worst_case": describe_worst_case(record, shown.unpriced),
+        "notices": list(new.notices),
+        "prompt": shown.prompt[:TEXT_LIMIT],
+        "consent": {
+            "is_required": consent.is_required,
+            "items": items,
+            "about": consent.about,
+            "digest": consent.digest,
+        },
+    }
+
+
+def start_new_run(new: NewRun, body: Body) -> dict[str, Any]:
+    """Start a run in the background. The user has agreed to exactly what the last plan showed."""
+    consent = new.find_consent()
+    if consent.is_required and read_text(body, "consent", most=100) != consent.digest:
+        names = ", ".join(clean_text(item.name) for item, _ in consent.new)
+        todo = "read what the plan shows (`dry_run: true`), and send its `consent.digest` as `consent`"
+        raise UsageError(f"you have not agreed to this yet: {names}", where="consent", todo=todo)
+    consent.give()
+    with open_new_run(new) as (run, notices):
+        start_detached(new.project, run)
+    return {"run": run.id, "key": run_key(new.project, run), "notices": list(notices)}
+
+
+_OPTIONS_WITH_FILES = frozenset(("scenario", "prompt_file", "config"))
 OPEN_ACTIONS: dict[str, Action] = {"signals": send, "answers": answer, "comments": comment}
 """What a token with the role admin may do."""
 GUARDED_ACTIONS: dict[str, Action] = {

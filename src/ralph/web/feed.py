@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ralph.core.errors import RalphError
+from ralph.core.text import show_directions
 from ralph.store.journal import read_last_lines, read_raw
 
 QUEUE_LIMIT = 4000
@@ -190,17 +191,16 @@ class RunFeed:
         """What a viewer has not seen of turns that have ended since, and that this feed did not follow."""
         counts = dict(seen.turns)
         found: list[FeedEvent] = []
-        for turn, ended in self._ended.items():
-            directory = find_turn(self.path, turn) if ended > seen.seq and turn not in self._turns else None
-            path = directory / "events.jsonl" if directory else None
-            if path is None or not path.exists():
+        for turn, ended_at in self._ended.items():
+            if ended_at <= seen.seq or turn in self._turns:
                 continue
-            known = min((event.index for event in missed if event.turn == turn and event.index), default=None)
-            lines = islice(read_raw(path), counts.get(turn, 0), known and known - 1)
-            for index, (_, line) in enumerate(lines, counts.get(turn, 0) + 1):
-                at = str(StreamPosition(seen.seq, tuple({**counts, turn: index}.items())))
-                data = {"turn": turn, "index": index, **shorten_event(line)}
-                found.append(FeedEvent(frame("output", data, at), seen.seq, turn, index))
+            # The feed may have kept the last events of the turn. Only those before them are in the file alone.
+            kept = [event.index for event in missed if event.turn == turn and event.index]
+            end = min(kept) if kept else None
+            for index, line in _read_turn(self.path, turn, start=counts.get(turn, 0) + 1, end=end):
+                counts[turn] = index
+                position = StreamPosition(seen.seq, tuple(counts.items()))
+                found.append(_make_output(turn, index, line, position))
                 if len(found) > KEPT:
                     return found
         return found
@@ -279,8 +279,24 @@ class RunFeed:
                 continue
             for end, line in read_raw(tail.path, tail.offset):
                 tail.offset, tail.count = end, tail.count + 1
-                data = {"turn": turn, "index": tail.count, **shorten_event(line)}
-                yield FeedEvent(frame("output", data, str(self.position)), self.seq, turn, tail.count)
+                yield _make_output(turn, tail.count, line, self.position)
+
+
+def _make_output(turn: int, index: int, line: dict[str, Any], position: StreamPosition) -> FeedEvent:
+    """An event of an agent, with where the viewer is after it."""
+    data = {"turn": turn, "index": index, **shorten_event(line)}
+    return FeedEvent(frame("output", data, str(position)), position.seq, turn, index)
+
+
+def _read_turn(run: Path, turn: int, *, start: int, end: int | None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The events of a turn with their numbers, from `start` up to `end`, which is left out; None for all that follow."""
+    directory = find_turn(run, turn)
+    path = directory / "events.jsonl" if directory else None
+    if path is None or not path.exists():
+        return
+    lines = islice(read_raw(path), start - 1, None if end is None else end - 1)
+    for index, (_, line) in enumerate(lines, start):
+        yield index, line
 
 
 def shorten_event(line: dict[str, Any]) -> dict[str, Any]:
@@ -289,7 +305,7 @@ def shorten_event(line: dict[str, Any]) -> dict[str, Any]:
     # Earlier versions of Ralph wrote `tool`.
     if means := line.get("means") or line.get("tool"):
         shown["means"] = means
-    text = str(line.get("text", ""))
+    text = show_directions(str(line.get("text", "")))
     shown["text"] = text[:_TEXT_CHARS]
     if len(text) > _TEXT_CHARS:
         shown["more"] = len(text) - _TEXT_CHARS

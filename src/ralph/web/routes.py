@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import islice
@@ -18,16 +19,18 @@ from starlette.routing import Route
 from ralph import __version__
 from ralph.app.changes import diff_run
 from ralph.app.export import export_html
+from ralph.app.reports import list_documents
 from ralph.core.codec import parse_json_object
 from ralph.core.errors import LockedError, RalphError, StateError, UsageError
-from ralph.core.text import clean_text
+from ralph.core.text import clean_text, show_directions
 from ralph.documents.diff import parse_diff
 from ralph.store.files import open_regular, to_bytes
 from ralph.store.journal import read_raw
+from ralph.store.projects import name_project
 from ralph.view import labels
 from ralph.view.json_form import to_json, view_schema
 from ralph.web.access import PROOF_SECONDS, AccessControl, Role, User, has_passphrase
-from ralph.web.actions import GUARDED_ACTIONS, OPEN_ACTIONS, read_text
+from ralph.web.actions import GUARDED_ACTIONS, OPEN_ACTIONS, describe_plan, plan_new_run, read_text, start_new_run
 from ralph.web.feed import Feeds, StreamPosition, find_turn, shorten_event
 from ralph.web.filters import parse_filter
 from ralph.web.rows import RowsFeed, show_row
@@ -37,6 +40,7 @@ STATIC = Path(__file__).parent / "static"
 PAGE_ROWS = 100
 RANGE_LINES, RANGE_BYTES = 500, 256 * 1024
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -63,16 +67,20 @@ class Site:
             Route("/api/runs/{key}/output", read(self.output)),
             Route("/api/runs/{key}/journal", read(self.journal)),
             Route("/api/runs/{key}/diff", read(self.diff)),
+            Route("/api/runs/{key}/documents", read(self.documents)),
+            Route("/api/runs/{key}/documents/{path:path}", read(self.document)),
             Route("/api/export/{key}.html", read(self.export)),
             Route("/api/schema", read(lambda request: view_schema())),
             Route("/api/stream", self.stream),
             Route("/api/unlock", act(self.unlock), methods=["POST"]),
+            Route("/api/runs", act(self.start), methods=["POST"]),
             Route("/api/runs/{key}/snooze", act(self.snooze), methods=["POST"]),
             Route("/api/runs/{key}/{action}", act(self.action), methods=["POST"]),
             Route("/api/{rest:path}", _no_route),
             Route("/static/{path:path}", _static),
             Route("/", _page),
             Route("/runs", _page),
+            Route("/new", _page),
             Route("/r/{key}", _page),
             Route("/r/{key}/{tab}", _page),
         ]
@@ -112,7 +120,10 @@ class Site:
     def me(self, request: Request) -> dict[str, Any]:
         """Who the user is, and what they may do."""
         user = user_of(request)
-        projects = [{"name": project.root.name, "root": str(project.root)} for project in self.index.projects()]
+        projects = [
+            {"name": project.root.name, "root": str(project.root), "key": name_project(project.root)}
+            for project in self.index.projects()
+        ]
         return {
             "name": user.login or user.token,
             "role": user.role,
@@ -120,6 +131,7 @@ class Site:
             "has_passphrase": has_passphrase(),
             "version": __version__,
             "projects": projects,
+            "can_start": self.index.shows_all,
             "groups": labels.GROUPS,
         }
 
@@ -221,6 +233,24 @@ class Site:
             headers={"content-disposition": name},
         )
 
+    def documents(self, request: Request) -> dict[str, Any]:
+        """The documents of a run: reports, and the files of its session or loop."""
+        found = self.find(request)
+        listed = []
+        for path in list_documents(found.project, found.run):
+            status = path.stat()
+            name = path.relative_to(found.project.root).as_posix()
+            listed.append({"path": name, "size": status.st_size, "changed_at": status.st_mtime})
+        return {"documents": listed}
+
+    def document(self, request: Request) -> dict[str, Any]:
+        """One of these documents, a range at a time. Nothing else can be read, whatever the path says."""
+        found, name = self.find(request), request.path_params["path"]
+        for path in list_documents(found.project, found.run):
+            if path.relative_to(found.project.root).as_posix() == name:
+                return {"path": name, **_read_range(path, _number(request.query_params.get("offset", "0"), "offset"))}
+        raise NoSuchRunError("there is no such document", where=clean_text(name)[:200], todo="choose one of the list")
+
     def diff(self, request: Request) -> dict[str, Any]:
         """What a run or one of its turns changed, as files, hunks and lines."""
         found, turn = self.find(request), request.query_params.get("turn")
@@ -247,6 +277,28 @@ class Site:
             return json_error(403, "that is not the passphrase", "try again; `ralph web passphrase` sets another")
         return {"proof": proof, "seconds": PROOF_SECONDS}
 
+    def start(self, request: Request, body: dict[str, Any]) -> Response | dict[str, Any]:
+        """Show what a run would do, or start it. Only the start needs the passphrase."""
+        user = user_of(request)
+        if refusal := self._refuse(user):
+            return refusal
+        if not self.index.shows_all:
+            return json_error(403, "this server is for one run", "start `ralph web` without --once")
+        is_dry = body.get("dry_run", True)
+        if not isinstance(is_dry, bool):
+            raise UsageError("`dry_run` is true or false", where="dry_run", todo="send one of them")
+        if not is_dry and (refusal := self._refuse_without_proof(request)):
+            return refusal
+        wanted = read_text(body, "project", most=100, required=True)
+        project = next((one for one in self.index.projects() if name_project(one.root) == wanted), None)
+        if project is None:
+            raise NoSuchRunError("there is no such project", where=wanted, todo="use a key of `projects` in /api/me")
+        new = plan_new_run(project, user, body)
+        if is_dry:
+            return describe_plan(new)
+        once = request.headers.get("idempotency-key", "")[:100]
+        return self._act_once(user, once, lambda: start_new_run(new, body))
+
     def snooze(self, request: Request, body: dict[str, Any]) -> Response | dict[str, Any]:
         """Put a run aside for some minutes."""
         if refusal := self._refuse(user_of(request)):
@@ -265,21 +317,30 @@ class Site:
             return json_error(404, f"there is no action {clean_text(name)[:40]!r}")
         if refusal := self._refuse(user):
             return refusal
-        if name in GUARDED_ACTIONS and not self.gate.has_proof(user, request.headers.get("x-ralph-proof", "")):
-            if not has_passphrase():
-                todo = "set one in a terminal: `ralph web passphrase`"
-                return json_error(403, "this needs a passphrase, and none is set", todo, code="no-passphrase")
-            return json_error(403, "this needs the passphrase", "type it", code="passphrase")
+        if name in GUARDED_ACTIONS and (refusal := self._refuse_without_proof(request)):
+            return refusal
         found = self.find(request)
         once = request.headers.get("idempotency-key", "")[:100]
+        return self._act_once(user, once, lambda: function(found, user, body))
+
+    def _act_once(self, user: User, once: str, act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Act, unless a request with the same idempotency key did so already."""
         if once and (known := self._done.get(f"{user.token} {once}")):
             return known
-        result = function(found, user, body)
+        result = act()
         if once:
             if len(self._done) > 1000:
                 self._done.clear()
             self._done[f"{user.token} {once}"] = result
         return result
+
+    def _refuse_without_proof(self, request: Request) -> Response | None:
+        if self.gate.has_proof(user_of(request), request.headers.get("x-ralph-proof", "")):
+            return None
+        if not has_passphrase():
+            todo = "set one in a terminal: `ralph web passphrase`"
+            return json_error(403, "this needs a passphrase, and none is set", todo, code="no-passphrase")
+        return json_error(403, "this needs the passphrase", "type it", code="passphrase")
 
     def _refuse(self, user: User) -> Response | None:
         if self.read_only:
@@ -340,12 +401,26 @@ def json_response(data: Any, status: int = 200) -> Response:
     """JSON with the version of its form."""
     if isinstance(data, dict):
         data = {"schema": 1, **data}
-    return JSONResponse(data, status)
+    return JSONResponse(clean_texts(data), status)
+
+
+def clean_texts(data: Any) -> Any:
+    """The data without escapes of terminals, and with marks for characters that change the direction of a text.
+
+    Tasks, titles, code and names of files can have them.
+    """
+    if isinstance(data, str):
+        return show_directions(clean_text(data)) if _CONTROL.search(data) else data
+    if isinstance(data, dict):
+        return {name: clean_texts(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [clean_texts(value) for value in data]
+    return data
 
 
 def tagged_response(request: Request, data: dict[str, Any]) -> Response:
     """JSON with an ETag; only the status if the page has it already."""
-    body = json.dumps({"schema": 1, **data}).encode()
+    body = json.dumps(clean_texts({"schema": 1, **data})).encode()
     tag = f'"{hashlib.sha256(body).hexdigest()[:24]}"'
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers={"etag": tag})

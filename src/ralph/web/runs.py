@@ -58,6 +58,11 @@ class RunIndex:
         self._watches: OrderedDict[str, RunWatch] = OrderedDict()
         self._rows: dict[Path, _ProjectRows] = {}
 
+    @property
+    def shows_all(self) -> bool:
+        """Whether it shows all runs, and not one alone."""
+        return self._only is None
+
     def projects(self) -> list[Project]:
         """The projects that are shown."""
         return [self._only.project] if self._only else list_registered_projects()

@@ -57,7 +57,7 @@ class QueuedMerge:
     """The task in a line, for the history."""
     text: str = ""
     """The definition of the task, for an agent that has to resolve a conflict."""
-    resolves: int = 0
+    resolver_turns: int = field(default=0, metadata=former_name("resolves"))
     """The number of turns of resolvers so far."""
     failures: int = 0
     """How many of them did not resolve the conflict."""
@@ -102,24 +102,27 @@ class Queue:
         merged before all work behind it.
         """
         work_items: list[Work] = []
-        is_held = False
+        must_wait = False
         for one in self.waiting:
             if one.resolving:
                 work_items.append(_request_resolver(one, checks(one.task), template))
-            elif not is_held:
+            elif not must_wait:
                 work_items.append(Merge(str(_merge_key(one)), one.worktree, one.title, checks(one.task)))
-            is_held = is_held or one.overtaken >= _MAX_OVERTAKEN
+            must_wait = must_wait or one.overtaken >= _MAX_OVERTAKEN
         return tuple(work_items)
 
     def accept(self, event: Event) -> tuple["Queue", SettledMerge | None]:
         """The queue after an event, and the work that left it."""
         match event:
             case MergeEnded(key=key) if one := self._find(key, _merge_key):
-                failures = one.failures + (one.resolves > 0 and not event.others_merged)
+                failures, overtaken = one.failures, one.overtaken
+                if one.resolver_turns and event.others_merged:
+                    overtaken += 1
+                elif one.resolver_turns:
+                    failures += 1
                 if event.is_merged or failures >= self.max_failed_resolutions:
                     return self._without(one), SettledMerge(one.task, one.worktree, event)
-                overtaken = one.overtaken + (one.resolves > 0 and event.others_merged)
-                tried = replace(one, failures=failures, overtaken=overtaken, resolves=one.resolves + 1)
+                tried = replace(one, failures=failures, overtaken=overtaken, resolver_turns=one.resolver_turns + 1)
                 return self._with(one, replace(tried, resolving=True, last=_shorten_merge(event))), None
             case TurnEnded(key=key) if one := self._find(key, _resolver_key):
                 return self._with(one, replace(one, resolving=False)), None
@@ -153,11 +156,17 @@ def read_queue(text: str, path: str) -> Queue:
 
 
 def _merge_key(one: QueuedMerge) -> WorkKey:
-    return WorkKey(WorkKind.MERGE, worktree=one.worktree, attempt=one.resolves + 1)
+    return WorkKey(WorkKind.MERGE, worktree=one.worktree, attempt=one.resolver_turns + 1)
+
+
+def find_merged_task(merge: MergeEnded) -> str:
+    """The task whose work was merged; empty if it was no work of a task."""
+    key = WorkKey.parse(merge.key)
+    return key.worktree.rpartition("/")[0] if key and key.kind is WorkKind.MERGE else ""
 
 
 def _resolver_key(one: QueuedMerge) -> WorkKey:
-    return WorkKey(WorkKind.RESOLVE, worktree=one.worktree, attempt=one.resolves)
+    return WorkKey(WorkKind.RESOLVE, worktree=one.worktree, attempt=one.resolver_turns)
 
 
 def _request_resolver(one: QueuedMerge, checks: tuple[Check, ...], template: str) -> TurnRequest:

@@ -7,8 +7,10 @@ read a second cache (gradle, and go for modules) are told where the user's is. F
 makes a directory with copies of the small files and links to the large ones.
 """
 
+import contextlib
 import hashlib
 import os
+import pwd
 import re
 import shutil
 import sys
@@ -18,15 +20,17 @@ from pathlib import Path
 
 import ralph
 from ralph.agents.adapter import Adapter
-from ralph.agents.state_paths import HOMES, SECRETS, StatePaths, expand_all, find_hosts
+from ralph.agents.state_paths import HOMES, SECRETS, SECRETS_OF_SYSTEM, StatePaths, expand_all, find_hosts
 from ralph.git.command import Repository, find_repository
 from ralph.git.import_commits import import_commits
 from ralph.git.private_repository import PrivateRepository, can_be_private
-from ralph.store.files import write_atomic
+from ralph.store.files import is_inside, write_atomic
+from ralph.store.questions import ANSWERS, QUESTIONS
 from ralph.store.runs import ALLOWED_HOSTS_FILE
 from ralph.supervisor.client import JobRequest
 from ralph.supervisor.network_proxy import DENIED_FILE
 from ralph.supervisor.sandbox import (
+    CHECK_FILE,
     STRICT,
     TURN_FILE,
     USER_INSIDE,
@@ -42,7 +46,10 @@ from ralph.verify.results import RESULTS
 
 PRIVATE = "private"
 """The directory of a run for what its jobs see in the place of the user's own files."""
-_PROTECTED = (".ralph", ".ralph-sessions", ".aiwg", "ralph.yml")
+_FILLED = "filled"
+"""The directory with a file for each cache that was filled."""
+_SESSIONS = ".ralph-sessions"
+_PROTECTED = (".ralph", _SESSIONS, ".aiwg", "ralph.yml")
 """What a job cannot change in a project, because the engine believes it or reads it later."""
 _RUN_FILES = ("run.json", "hats.json", "bin")
 """What agents' tools read in the directory of their run."""
@@ -57,7 +64,22 @@ _GO_PROXY = "https://proxy.golang.org,direct"
 
 def find_hidden(environment: Mapping[str, str], state: Path) -> tuple[Path, ...]:
     """What no job may read: the user's keys, the state of all agents, and Ralph's own."""
-    return (*expand_all(SECRETS, environment), *expand_all(HOMES, environment), state)
+    found = [*expand_all(SECRETS, environment), *expand_all(HOMES, environment), state]
+    home = _find_account_home()
+    if home and home != environment.get("HOME"):
+        # The keys in the home directory of the account are the user's, too.
+        found += expand_all(SECRETS, {"HOME": home})
+    if os.geteuid() == 0:
+        found += [path for pattern in SECRETS_OF_SYSTEM for path in Path("/").glob(pattern)]
+    return tuple(dict.fromkeys(found))
+
+
+def _find_account_home() -> str:
+    """The home directory that the system knows for this user."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        return ""
 
 
 def find_needed() -> tuple[Path, ...]:
@@ -118,16 +140,18 @@ class Isolation:
             return job
         progress = self.run_dir / "progress.jsonl"
         progress.touch(mode=0o600)
-        questions = self.run_dir / "questions"
+        questions, answers = self.run_dir / QUESTIONS, self.run_dir / ANSWERS
         place.messages.mkdir(parents=True, exist_ok=True)
         questions.mkdir(exist_ok=True)
-        state = AgentState(agent.find_state_paths(), self._private("home"), job.env)
+        answers.mkdir(exist_ok=True)
+        state = AgentState(agent.find_state_paths(), self._find_home(place.directory), job.env)
         own = [place.directory / name for name in ("prompt.md", "turn.json")]
         mounts = [
             *state.prepare(),
             *self._project_mounts(job.cwd),
             *self._mount_git(self._private_git(place.directory.name)),
             *(read_only(path) for path in own if path.exists()),
+            read_only(answers),
             read_only(TURN_FILE, place.directory / "turn.json"),
             *(writable(path) for path in (progress, questions, place.messages)),
             *(writable(path) for path in (self.root / ".ralph" / "agent",) if path.is_dir()),
@@ -143,10 +167,18 @@ class Isolation:
             return job
         tree = hashlib.sha256(os.fsencode(self.top)).hexdigest()[:12]
         mounts = [*self._project_mounts(job.cwd), *self._mount_git(self._private_git(f"check-{tree}"))]
+        mounts.append(self._mark_check())
         if job.cwd.is_relative_to(self.run_dir):
             # A copy of the tree that the engine made to run the checks in.
             mounts.append(writable(self.run_dir / job.cwd.relative_to(self.run_dir).parts[0]))
         return self._wrap(job, [*mounts, *self._mount_reports(job)], "check-cache")
+
+    def _mark_check(self) -> Mount:
+        """What shows Ralph that it runs in a check of this project."""
+        mark = self._private("etc") / "check"
+        if not mark.exists():
+            write_atomic(mark, os.fsencode(os.path.realpath(self.root)), mode=0o600)
+        return read_only(CHECK_FILE, mark)
 
     def _mount_reports(self, job: JobRequest) -> list[Mount]:
         """The directory in which the test runner of a check writes its report."""
@@ -171,6 +203,7 @@ class Isolation:
             *room.kept,
             bytecode,
             *self._mount_reports(job),
+            self._mark_check(),
         ]
         return self._wrap(job, mounts, self._open_room_cache(room), hides_runs=has_runs)
 
@@ -188,9 +221,14 @@ class Isolation:
         """Take in the agent's commits, and copy back the credentials that it renewed. Returns notices."""
         if not self.sandbox.is_on:
             return []
-        AgentState(agent.find_state_paths(), self._private("home"), environment).copy_back()
+        AgentState(agent.find_state_paths(), self._find_home(directory), environment).copy_back()
         private = self._private_git(directory.name)
         return import_commits(private, f"turn {int(directory.name[:5])}") if private else []
+
+    def _find_home(self, turn: Path) -> Path:
+        """The directory for the state of agents in turns of one role: an implementer must not leave hooks for its judge."""
+        role = turn.name[6:] or "agent"
+        return self._private("home") / role
 
     def _private_git(self, name: str) -> PrivateRepository | None:
         if self.place is None or not can_be_private(self.place):
@@ -219,7 +257,7 @@ class Isolation:
         hides_runs: bool = True,
     ) -> JobRequest:
         caches = self._private(cache)
-        fill_caches(caches, job.env)
+        self._fill_once(caches, job.env)
         environment = {**job.env, **cache_environment(caches, job.env)}
         shown = {os.path.realpath(path) for path in (*visible, *self.sandbox.visible)}
         hidden = tuple(path for path in self.sandbox.hidden if os.path.realpath(path) not in shown)
@@ -241,6 +279,14 @@ class Isolation:
         argv, environment = sandbox.wrap(job.argv, environment, job.cwd, listed, network)
         return replace(job, argv=argv, env=environment, sandboxed=argv != job.argv)
 
+    def _fill_once(self, caches: Path, environment: Mapping[str, str]) -> None:
+        """Fill caches before the first job that can write to them. Later, a link in them could lead anywhere."""
+        filled = self._private(_FILLED) / caches.name
+        number = str(caches.stat().st_ino)
+        if not any(caches.iterdir()) or not filled.exists() or filled.read_text() != number:
+            fill_caches(caches, environment)
+            filled.write_text(number)
+
     def _mount_users(self, environment: Mapping[str, str]) -> list[Mount]:
         """A file of users for jobs whose user has another number inside than outside."""
         if os.geteuid() != 0:
@@ -252,12 +298,12 @@ class Isolation:
 
     def _project_mounts(self, cwd: Path) -> list[Mount]:
         """The work tree, writable, and Ralph's own files in it and around it, read-only."""
-        is_inside = self.root.is_relative_to(self.top)
-        mounts = [writable(self.top), *_protect(self.root)] if is_inside else [writable(self.top)]
+        is_in_tree = self.root.is_relative_to(self.top)
+        mounts = [writable(self.top), *_protect(self.root)] if is_in_tree else [writable(self.top)]
         runs = self.root / ".ralph" / "runs"
         if runs.is_dir():
             mounts = [*mounts, hide(runs)]
-        if not is_inside or self.top.is_relative_to(self.root / ".ralph"):
+        if not is_in_tree or self.top.is_relative_to(self.root / ".ralph"):
             mounts = [hide(runs), writable(self.top)] if runs.is_dir() else [writable(self.top)]
         if self.top != self.root:
             mounts += _protect(self.top)
@@ -265,11 +311,15 @@ class Isolation:
         packages = [path for path in (cwd, *cwd.parents) if path.is_relative_to(self.top) and path != self.top]
         mounts += [read_only(path / "ralph.yml") for path in packages if (path / "ralph.yml").is_file()]
         mounts += [read_only(path) for name in _RUN_FILES if (path := self.run_dir / name).exists()]
-        mounts += [writable(path) for path in self.shared if path.is_dir()]
+        # An agent could have put a link in its place.
+        mounts += [writable(path) for path in self.shared if path.is_dir() and is_inside(path, self.root)]
         return mounts
 
 
 def _protect(directory: Path) -> list[Mount]:
+    """Ralph's own files, read-only. The directory of sessions always exists, so that no agent can create one there."""
+    with contextlib.suppress(OSError):
+        (directory / _SESSIONS).mkdir(exist_ok=True)
     return [read_only(path) for name in _PROTECTED if (path := directory / name).exists()]
 
 
@@ -355,6 +405,8 @@ def cache_environment(directory: Path, environment: Mapping[str, str]) -> dict[s
     theirs = Path(environment.get("XDG_CACHE_HOME") or home / ".cache")
     own = {
         "XDG_CACHE_HOME": str(directory),
+        # Chromium keeps its profile there, and fails if it cannot.
+        "CHROME_CONFIG_HOME": str(directory / "chrome"),
         "npm_config_cache": str(directory / "npm"),
         "PIP_CACHE_DIR": str(directory / "pip"),
         "UV_CACHE_DIR": str(directory / "uv"),
@@ -417,6 +469,20 @@ def fill_caches(directory: Path, environment: Mapping[str, str]) -> None:
         _copy_file(cargo / name, directory / "cargo" / name)
     gradle = Path(environment.get("GRADLE_USER_HOME") or home / ".gradle")
     _copy_file(gradle / "gradle.properties", directory / "gradle" / "gradle.properties")
+
+
+def remove_caches(run_dir: Path, *, is_over: bool) -> None:
+    """Remove the caches of a run in which nothing works; a resume fills them again.
+
+    A run that can be resumed keeps those of the clean room: only the rehearsal, which is not repeated, may have downloaded
+    what its checks need.
+    """
+    names = ["cache", "check-cache", "room-cache-used"]
+    if is_over:
+        names.append("room-cache")
+    for name in names:
+        shutil.rmtree(run_dir / PRIVATE / name, ignore_errors=True)
+        (run_dir / PRIVATE / _FILLED / name).unlink(missing_ok=True)
 
 
 def _find_maven_repository(home: Path) -> Path:

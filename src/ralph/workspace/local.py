@@ -22,16 +22,16 @@ from ralph.core.check_output import fence
 from ralph.core.codec import dump
 from ralph.core.errors import AgentUnavailableError, StateError
 from ralph.core.ids import turn_name
+from ralph.core.limits import Usage
 from ralph.core.prompt import PROGRAM, Place, Prompt, PromptPart, build_prompt, fill_parts, measure_parts
-from ralph.core.turns import OUTBOX, AgentEvent, Turn, TurnEnd, TurnResult
+from ralph.core.turns import OUTBOX, AgentEvent, Turn, TurnEnd, TurnResult, classify_end
 from ralph.documents import answers
 from ralph.documents.agent.events import NO_PUBLISHING, PUBLISH_RULES_VARIABLE, REFUSED_EVENTS, REFUSED_EXIT
 from ralph.documents.answers import build_repair_prompt, describe_earlier_turns, with_rejection
 from ralph.documents.hats.definition import COORDINATOR
 from ralph.documents.run_record import RunRecord
 from ralph.documents.signals import POLL_FOR_MESSAGES
-from ralph.engine.follow_up import classify_end
-from ralph.store.files import read_limited, storage_errors, to_bytes, write_atomic
+from ralph.store.files import is_inside, read_limited, storage_errors, to_bytes, write_atomic
 from ralph.supervisor import client
 from ralph.supervisor.client import JobExit, JobRequest, KeeperClient, KeeperLost
 from ralph.supervisor.processes import TURN_MARK, end_marked
@@ -151,7 +151,7 @@ class LocalTurns:
             ended_at=ended.ended_at,
             code=ended.code,
             signal=ended.signal,
-            usage=summary.usage,
+            usage=_price_refused_turn(agent, end, summary),
             text=summary.text,
             error=error,
             answer=answer,
@@ -221,6 +221,7 @@ class LocalTurns:
             without_tools=spec.without_tools,
             prompt=self._directory(turn) / "prompt.md",
             permissions=spec.permissions,
+            ralph=str(write_launcher(self.run_dir)),
         )
 
     def _prepare(self, turn: Turn, directory: Path, agent: Adapter, call: Call) -> None:
@@ -299,8 +300,8 @@ class LocalTurns:
 
     def _build_prompt(self, turn: Turn, *, has_documents: bool = False) -> Prompt:
         """The whole prompt: the request, the messages of the user, and how the agent receives more of them."""
-        agent = self.agents[turn.agent]
-        must_poll = agent.abilities.commands and not agent.can_receive_messages(self._build_call(turn))
+        agent, call = self.agents[turn.agent], self._build_call(turn)
+        must_poll = agent.can_run_ralph(call) and not agent.can_receive_messages(call)
         prompt = self._choose_prompt(turn).with_parts(
             describe_directory(self.record.directory),
             PromptPart("messages", turn.guidance, "What the user said.", Place.MESSAGES),
@@ -312,9 +313,13 @@ class LocalTurns:
                 prompt = prompt.with_parts(part)
         if must_poll:
             prompt = prompt.with_parts(POLL_FOR_MESSAGES)
-        if not agent.refuses_variables:
+        if self.record.hats and (agent.is_restricted(call) or not agent.abilities.commands):
+            from ralph.workflows.hats.events import PUBLISH_IN_MESSAGE  # other workflows need no hats
+
+            prompt = prompt.with_parts(PUBLISH_IN_MESSAGE)
+        if not agent.needs_path_of_ralph(call):
             return prompt
-        program = shlex.quote(str(write_launcher(self.run_dir)))
+        program = shlex.quote(call.ralph)
         return Prompt(tuple(replace(part, text=part.text.replace(PROGRAM, program)) for part in prompt.parts))
 
     def _add_instructions(self, agent: Adapter) -> Iterator[PromptPart]:
@@ -323,10 +328,12 @@ class LocalTurns:
             path = self.workspace / name
             if not path.is_file() or agent.reads_instructions(name, self.workspace):
                 continue
-            text = read_limited(path, _INSTRUCTIONS_LIMIT, follow=True).decode(errors="replace")
+            text = f"{name} is a link that leads out of the project, so it is left out."
+            if is_inside(path, self.root) or is_inside(path, self.workspace):
+                text = fence(read_limited(path, _INSTRUCTIONS_LIMIT, follow=True).decode(errors="replace").strip())
             yield PromptPart(
                 f"instructions-{name}",
-                fence(text.strip()),
+                text,
                 "The project's instructions, which this agent does not read by itself.",
                 Place.RUN,
                 heading=f"# The project's instructions ({name})",
@@ -501,6 +508,19 @@ _SSH_WITHOUT_PUSH = (
     'ralph_ssh() { case "$*" in *git-receive-pack*) echo "ralph: agents may not push" >&2; exit 1;; esac; '
     'ssh=$(git config core.sshCommand); eval "exec ${SSH_BEFORE_RALPH:-${ssh:-ssh}} \\"\\$@\\""; }; ralph_ssh'
 )
+
+
+def _price_refused_turn(agent: Adapter, end: TurnEnd, summary: OutputSummary) -> Usage:
+    """What a turn used. A turn in which no model answered cost nothing, and its price is not unknown.
+
+    An answer without a tool ends a turn. So there was none if the provider refused, and no tool was used before.
+    """
+    is_refused = end in (TurnEnd.UNAVAILABLE, TurnEnd.LIMITED, TurnEnd.OVERLOADED)
+    no_answer = is_refused or (end is TurnEnd.FAILED and not summary.text)
+    used = summary.usage
+    if not agent.announces_end or not no_answer or summary.used_tools or used.tokens or used.cost is not None:
+        return used
+    return replace(used, cost=0.0, unpriced=None)
 
 
 def write_launcher(run_dir: Path) -> Path:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from ralph.core.checks import Verdict
@@ -55,7 +56,7 @@ class Merger:
     workspaces: Workspaces
     base: str
     """The commit that the branch of the run began at."""
-    _set_up: str = ""
+    _scratch_ready_at: str = ""
     """The commit on which the scratch worktree was last set up."""
     _closing: "list[asyncio.Task[None]]" = field(default_factory=list)
 
@@ -64,7 +65,7 @@ class Merger:
         if not self.workspaces.has_worktrees:
             return await self._check_in_place(request)
         left_ref = await asyncio.to_thread(merge.repair_branch, self._git, self.workspaces.record.branch)
-        merged = await self._find_merge(request) or await self._merge_workspace(request)
+        merged = await self._find_merge(request) or await self._merge_worktree(request)
         if left_ref:
             notice = f"another process moved the branch of the run: Ralph restored it, and kept the other commits as {left_ref}"
             merged = replace(merged, notice=f"{merged.notice}; {notice}" if merged.notice else notice)
@@ -74,18 +75,18 @@ class Merger:
 
     async def promote(self, request: Promote) -> MergeEnded:
         """Write documents into a worktree, merged with those that are there, and merge that."""
-        merge = Merge(request.key, request.worktree, request.message)
-        if self.workspaces.has_worktrees and await self._find_merge(merge):
-            return await self.merge(merge)
+        merge_request = Merge(request.key, request.worktree, request.message)
+        if self.workspaces.has_worktrees and await self._find_merge(merge_request):
+            return await self.merge(merge_request)
         worktree = await self.workspaces.open(request.worktree) if self.workspaces.has_worktrees else None
         tree = worktree.tree.workspace if worktree else self.workspaces.root
         conflicts = await asyncio.to_thread(write_promoted, tree, request.files)
         if worktree:
             await asyncio.to_thread(self.workspaces.save, worktree, request.message)
-        return replace(await self.merge(merge), notice="; ".join(conflicts))
+        return replace(await self.merge(merge_request), notice="; ".join(conflicts))
 
     async def finish(self) -> None:
-        """Wait until the worktrees of merged workspaces are removed, including those that a killed engine left."""
+        """Wait until merged worktrees are removed, including those that a killed engine left."""
         await asyncio.gather(*self._closing)
         self._closing.clear()
         for name in self.workspaces.records.names() if self.workspaces.has_worktrees else ():
@@ -129,22 +130,22 @@ class Merger:
     async def _read_position(self) -> str:
         return await asyncio.to_thread(merge.read_position, self._git, self.workspaces.record.branch)
 
-    async def _merge_workspace(self, request: Merge) -> MergeEnded:
+    async def _merge_worktree(self, request: Merge) -> MergeEnded:
         branch = f"ralph/{self.workspaces.record.id}/{request.worktree}"
-        nothing = MergeEnded(request.key, request.worktree, MergeResult.NOTHING, branch)
+        end_merge = partial(MergeEnded, request.key, request.worktree, branch=branch)
         try:
             worktree = await self.workspaces.open(request.worktree)
         except SetupError as error:
-            return replace(nothing, end=MergeResult.CHECKS_FAILED, notice=error.what)
+            return end_merge(end=MergeResult.CHECKS_FAILED, notice=error.what)
         undecided, lost = await asyncio.to_thread(self.workspaces.finish_resolution, worktree)
         if undecided:
-            return replace(nothing, end=MergeResult.CONFLICT, files=undecided)
+            return end_merge(end=MergeResult.CONFLICT, files=undecided)
         if lost:
-            return replace(nothing, end=MergeResult.REVERTS, files=lost)
+            return end_merge(end=MergeResult.REVERTS, files=lost)
         work = await asyncio.to_thread(merge.read_branch_tip, self._git, branch)
         onto = await self._read_position()
         if work == worktree.record.base:
-            return replace(nothing, commit=onto)
+            return end_merge(end=MergeResult.NOTHING, commit=onto)
         return await self._try_merge(request, worktree, onto, work)
 
     async def _try_merge(self, request: Merge, worktree: OpenWorktree, onto: str, work: str) -> MergeEnded:
@@ -152,30 +153,24 @@ class Merger:
         scratch, runner = await self.workspaces.open_scratch(onto)
         text = f"{request.message.strip() or 'a task'}\n\n{TASK_TRAILER}: {request.worktree}\n"
         candidate: Candidate = await asyncio.to_thread(merge.try_merge, scratch, onto, work, text, worktree.tree)
-        failed = MergeEnded(
-            key=request.key,
-            worktree=request.worktree,
-            end=MergeResult.CHECKS_FAILED,
-            branch=worktree.record.branch,
-            commit=onto,
-            others_merged=onto != worktree.record.run_branch_at,
-        )
+        end_merge = partial(MergeEnded, request.key, request.worktree, branch=worktree.record.branch)
+        fail_merge = partial(end_merge, commit=onto, others_merged=onto != worktree.record.run_branch_at)
         if not candidate.commit:
-            return replace(failed, end=MergeResult.CONFLICT, files=candidate.conflicts)
+            return fail_merge(end=MergeResult.CONFLICT, files=candidate.conflicts)
         verdict: Verdict | None = None
         if request.checks:
             try:
                 await asyncio.to_thread(self.workspaces.worktree_setup.copy_files, scratch)
-                self._set_up = await self.workspaces.worktree_setup.set_up(scratch, runner, "merge", self._set_up)
+                setup = self.workspaces.worktree_setup
+                self._scratch_ready_at = await setup.set_up(scratch, runner, "merge", self._scratch_ready_at)
             except SetupError as error:
-                return replace(failed, notice=error.what)
+                return fail_merge(end=MergeResult.CHECKS_FAILED, notice=error.what)
             # The guards judged the work in its own worktree. Here only the checks run, on the merged tree.
             verdict = await runner.run(f"merge-{request.key}", request.checks)
             if not verdict.passed:
-                return replace(failed, verdict=verdict)
+                return fail_merge(end=MergeResult.CHECKS_FAILED, verdict=verdict)
         snapshot = await asyncio.to_thread(self.workspaces.advance, onto, candidate.commit)
-        merged = replace(failed, end=MergeResult.MERGED, commit=candidate.commit, verdict=verdict, others_merged=False)
-        return replace(merged, snapshot=snapshot)
+        return end_merge(end=MergeResult.MERGED, commit=candidate.commit, verdict=verdict, snapshot=snapshot)
 
     @property
     def _git(self) -> Git:

@@ -254,6 +254,8 @@ class OutputSummary:
     """Why it tries again, if a limit of its provider is the reason and nothing came after that."""
     missed_command: bool = False
     """Whether its shell did not find `ralph`."""
+    used_tools: bool = False
+    """Whether its model answered, and asked for a tool."""
 
     def take(self, event: AgentEvent) -> None:
         """Add one event."""
@@ -279,6 +281,8 @@ class OutputSummary:
                 self.denied = [*self.denied, event.text][-MAX_DENIALS:]
             case EventKind.WARNING if event.text not in self.warnings:
                 self.warnings = [*self.warnings, event.text][-MAX_DENIALS:]
+            case EventKind.TOOL:
+                self.used_tools = True
             case EventKind.TOOL_RESULT:
                 self.missed_command = self.missed_command or bool(NOT_FOUND.search(event.text))
             case _:

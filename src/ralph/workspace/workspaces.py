@@ -14,9 +14,8 @@ from pathlib import Path
 
 from ralph.core.checks import Check, CheckResult, CheckStatus, FailingTests, Verdict
 from ralph.core.ids import READ_ONLY_PREFIX
-from ralph.core.turns import AgentEvent, Change, Turn, TurnEnd, TurnRequest, TurnResult
+from ralph.core.turns import ENDED_BY, AgentEvent, Change, Turn, TurnEnd, TurnRequest, TurnResult
 from ralph.documents.run_record import RunRecord
-from ralph.engine.follow_up import ENDED_BY
 from ralph.git import merge
 from ralph.git import worktree as git_worktree
 from ralph.git.command import Git, find_repository
@@ -67,7 +66,8 @@ class Workspaces:
     _opening: dict[str, asyncio.Lock] = field(default_factory=dict)
     _stop_reasons: dict[int, str] = field(default_factory=dict)
     """Why turns were stopped, by number: while its workspace is made, a turn has no keeper yet that could stop it."""
-    _own_ready: bool = False
+    _is_run_worktree_set_up: bool = False
+    _setting_up: asyncio.Lock = field(default_factory=asyncio.Lock)
     _scratch: Worktree | None = None
     _own_lock: threading.Lock = field(default_factory=threading.Lock)
     """Held while the run's own worktree and the branch of the run are synchronized."""
@@ -88,14 +88,17 @@ class Workspaces:
 
     async def _set_up_run_worktree(self) -> None:
         """Set up the worktree of the whole run, if it has one."""
-        if self.record.workspace == "." or self._own_ready:
+        if self.record.workspace == ".":
             return
-        self._own_ready = True
-        tree, record = self._open_run_worktree()
-        self.worktree_setup.copy_files(tree)
-        ready = await self.worktree_setup.set_up(tree, self.runner, RUN_WORKTREE, record.ready)
-        if ready != record.ready:
-            self.records.write(RUN_WORKTREE, replace(record, ready=ready, size=self.worktree_setup.size(tree)))
+        async with self._setting_up:
+            if self._is_run_worktree_set_up:
+                return
+            tree, record = self._open_run_worktree()
+            self.worktree_setup.copy_files(tree)
+            ready = await self.worktree_setup.set_up(tree, self.runner, RUN_WORKTREE, record.ready)
+            if ready != record.ready:
+                self.records.write(RUN_WORKTREE, replace(record, ready=ready, size=self.worktree_setup.size(tree)))
+            self._is_run_worktree_set_up = True
 
     async def run(self, turn: Turn, watch: Callable[[AgentEvent], None]) -> TurnResult:
         """Run a turn in its workspace. What it did in a worktree is committed to the branch of the worktree."""
@@ -156,6 +159,7 @@ class Workspaces:
         except SetupError as error:
             failed = CheckResult("the setup commands pass", CheckStatus.FAILED, 0.0, reason=error.what)
             return Verdict((failed,))
+        # Without `is_final`: a worktree is a fresh checkout that Ralph set up, so no clean room has to confirm it.
         verdict = await opened.verifier.run(key, checks, seen_failing)
         # Worktrees that are made later are compared with it.
         self.verifier.baseline = self.verifier.baseline or opened.verifier.baseline

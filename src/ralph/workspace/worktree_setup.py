@@ -19,7 +19,7 @@ from ralph.documents.run_record import TreeSettings
 from ralph.git.command import Git
 from ralph.git.merge import UnresolvedMerge
 from ralph.git.worktree import Worktree
-from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
+from ralph.store.files import is_inside, read_limited, to_bytes, to_text, write_atomic
 from ralph.verify.runner import CheckRunner
 from ralph.workspace.local import SHARED_DIRECTORY
 
@@ -60,6 +60,12 @@ class WorktreeSetup:
 
     def copy_files(self, tree: Worktree) -> None:
         """Copy untracked files into a worktree, and link shared directories. Existing files are not replaced."""
+        for name in (*self.trees.copy, *self.trees.share):
+            if not is_inside(self.root / name, self.root):
+                # What is there may be a link that an agent made, or that came with a clone.
+                what = f"{name} leads out of the project, to {(self.root / name).resolve()}"
+                todo = "put the file or directory itself in the place of the link, or correct `workspace` in ralph.yml"
+                raise SetupError(what, where=str(self.root / name), todo=todo)
         try:
             for name in self.trees.copy:
                 source, target = self.root / name, tree.workspace / name

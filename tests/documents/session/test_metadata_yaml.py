@@ -112,7 +112,7 @@ class TestSessions:
         text = text.replace("version: 1\n", "").replace("created_at: 2", "created_at: x2") + "status: odd\n"
         assert find_metadata_problems(text) == [
             "line 1: the key `version` is missing",
-            "line 2: `created_at` must be a moment, such as 2026-02-10T16:39:00+07:00, and is x2026-02-10T16:39:00+0700",
+            "line 2: `created_at` must be a date and time such as 2026-02-10T16:39:00+07:00, and is x2026-02-10T16:39:00+0700",
             "line 15: `status` must be one of in_progress, completed, awaiting_feedback, blocked, aborted, and is odd",
             "line 4: `iteration` must be a whole number from 1, and is 0",
             f"line 6: `orchestrator.state` must be one of {', '.join(tuple(State))}, and is DREAMING",

@@ -38,7 +38,7 @@ SUBJECT = Subject(
     idle_minutes=1,
     has_no_tools=True,
     cannot={
-        "test_an_event_is_published_from_inside_a_hat": "it runs no commands",
+        "test_an_event_is_published_from_inside_a_hat": "it runs no commands; it publishes in its last message",
         "test_an_abort_leaves_no_process_of_a_tool_behind": "it runs no commands",
         "test_an_agent_is_adopted_after_its_engine_was_killed": "it runs no commands, and this test needs one",
         "test_tools_are_in_the_log": "it runs no commands",
@@ -49,6 +49,6 @@ SUBJECT = Subject(
         **NO_CACHE_COUNT,
         **NO_REASONING_COUNT,
         **NO_SUB_AGENTS,
-        **no_live_messages("it has no hooks, and asks its model once a turn"),
+        **no_live_messages("it has no hooks, and calls its model only once per turn"),
     },
 )

@@ -44,8 +44,6 @@ SUBJECT = Subject(
         **NO_TODO_LIST,
         **NO_REASONING_COUNT,
         **NO_SUB_AGENTS,
-        **no_live_messages(
-            "with JSON output it runs hooks only from the user's home or tree, whatever --hooks-dir says"
-        ),
+        **no_live_messages("with JSON output it ignores --hooks-dir, and runs hooks only from the user's home or tree"),
     },
 )

@@ -44,6 +44,7 @@ SUBJECT = Subject(
     key="OPENAI_API_KEY",
     sign_in=("codex login",),
     cost=0.00525,
+    max_tries=6,
     limit_seconds=130,  # it names only the minute
     cannot={**NO_IMAGES, **NO_SUB_AGENTS, **NO_TODO_LIST},
     raw=Raw(

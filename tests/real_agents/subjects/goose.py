@@ -33,6 +33,6 @@ SUBJECT = Subject(
     cannot={
         **NO_TODO_LIST,
         **NO_REASONING_COUNT,
-        **no_live_messages("its model does not see what a hook prints after a tool; it receives messages by ACP"),
+        **no_live_messages("its model does not see what a hook prints after a tool; through ACP it receives messages"),
     },
 )

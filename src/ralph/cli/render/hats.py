@@ -10,6 +10,7 @@ from ralph.core.entries import ChecksStarted, Record, RunStarted
 from ralph.core.events import DocumentEdited, MergeEnded, RunEnded, TurnEnded, TurnStarted, WorkCommitted
 from ralph.core.limits import describe_cost, list_options_to_continue
 from ralph.core.outcomes import Outcome
+from ralph.core.text import shorten
 from ralph.documents.agent.events import EventLine, parse_events
 from ralph.documents.hats.definition import show_role
 from ralph.workflows.loop.report import accept_command, add_up_changes, describe_change, format_duration
@@ -107,4 +108,4 @@ def _event_text(event: EventLine) -> str:
     why = " (by default)" if event.row.get("default") else ""
     if refuted := event.row.get("instead_of"):
         why = f" (the checks did not confirm {refuted})"
-    return f"{event.topic}{why} {' '.join(event.text.split())[:120]}".rstrip()
+    return f"{event.topic}{why} {shorten(' '.join(event.text.split()), 120)}".rstrip()

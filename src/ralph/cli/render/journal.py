@@ -1,6 +1,7 @@
 """The journal of a run as lines that the user reads."""
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -42,15 +43,16 @@ from ralph.core.events import (
     TurnStarted,
     WorkCommitted,
 )
-from ralph.core.ids import SESSION_WORKFLOWS
+from ralph.core.ids import SESSION_WORKFLOWS, describe_worktree
 from ralph.core.limits import Limits, describe_cost, list_options_to_continue
 from ralph.core.signals import CTRL_C, RESUMED, SignalType
-from ralph.core.text import count
+from ralph.core.text import count, shorten
 from ralph.core.turns import IMAGE, EventKind, TurnEnd
 from ralph.documents.hats.definition import show_role
 from ralph.documents.run_record import RunRecord
 from ralph.store.files import read_limited
 from ralph.store.runs import Project
+from ralph.view.labels import describe_means
 from ralph.workflows.loop.report import describe_change, explain_result, format_duration
 
 RULE, DOUBLE = "─" * 60, "═" * 60
@@ -65,7 +67,7 @@ _SIGNS = {
     EventKind.TOOL: ">",
     EventKind.TOOL_RESULT: "! failed:",
     EventKind.DENIED: "! denied:",
-    EventKind.RETRY: "! tries again:",
+    EventKind.RETRY: "! retry:",
     EventKind.THINKING: "~",
     EventKind.PROGRESS: "| reports:",
 }
@@ -79,12 +81,8 @@ def _agent_event_line(kind: str, text: str, *, is_error: bool = False, prefix: s
     if kind not in _SIGNS:
         return ""
     first = next((line for line in text.splitlines() if line.strip()), "")
-    shown = _cut(one_line(first), _TEXT_CHARS)
+    shown = shorten(one_line(first), _TEXT_CHARS)
     return f"  {prefix}{_SIGNS[EventKind(kind)]} {shown}" if shown else ""
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 @dataclass
@@ -146,7 +144,7 @@ class Renderer:
         message = self.messages.get(name, "")
         if not message:
             return name
-        return message if message in tuple(SignalType) else f'"{_cut(message, _MESSAGE_CHARS)}"'
+        return message if message in tuple(SignalType) else f'"{shorten(message, _MESSAGE_CHARS)}"'
 
     def locate(self, path: str) -> str:
         """A path of the project as the user can type it."""
@@ -206,11 +204,11 @@ def _turn_ended_lines(entry: TurnEnded, shown: list[str]) -> list[str]:
         lines.append(f"  ignored (the turn cannot write it, or it is too large): {', '.join(result.left[:8])}{more}")
     if entry.retry_at is not None and result.end not in (TurnEnd.INTERRUPTED, TurnEnd.STEERED):
         reason = f": {entry.retry_reason}" if entry.retry_reason != result.error else ""
-        lines.append(f"  next try at {clock_time(entry.retry_at)}{reason}")
+        lines.append(f"  next attempt at {clock_time(entry.retry_at)}{reason}")
     if not entry.is_iteration or entry.retry_at is not None:
         return lines
     change = entry.change
-    last_line = one_line(result.text.strip().rpartition("\n")[2])[:200]
+    last_line = shorten(one_line(result.text.strip().rpartition("\n")[2]), 200)
     summary = str((result.answer or {}).get("summary", "")) or last_line or "(not reported)"
     lines += ["", "This iteration:", f"- Approach: {summary}"]
     if not change:
@@ -251,6 +249,8 @@ def _signal_accepted(renderer: Renderer, entry: SignalAccepted) -> list[str]:
 
 def _describe_ctrl_c(renderer: Renderer, *, now: bool) -> str:
     """What Ctrl-C does, which depends on what runs."""
+    if not renderer.checking and not renderer.running:
+        return "Pausing now. `ralph resume` continues the run."
     if renderer.checking and not renderer.running:
         if now:
             return "Stopping the checks now. `ralph resume` runs them again."
@@ -262,7 +262,7 @@ def _describe_ctrl_c(renderer: Renderer, *, now: bool) -> str:
 
 def _signal_received(renderer: Renderer, entry: SignalReceived) -> list[str]:
     what = "your request to pause" if entry.id.startswith(CTRL_C) else renderer.quote_message(entry.id)
-    return [f"  turn {entry.turn} ({show_role(entry.role)}) received {what} ({entry.means})"]
+    return [f"  turn {entry.turn} ({show_role(entry.role)}) received {what} ({describe_means(entry.means)})"]
 
 
 def _question_asked(renderer: Renderer, entry: QuestionAsked) -> list[str]:
@@ -277,13 +277,13 @@ def _question_asked(renderer: Renderer, entry: QuestionAsked) -> list[str]:
 
 
 def merged_lines(entry: MergeEnded) -> list[str]:
-    files = ", ".join(entry.files[:5])
+    files, what = ", ".join(entry.files[:5]), describe_worktree(entry.worktree)
     results = {
-        MergeResult.MERGED: f"merged {entry.worktree}" + (f" as {entry.commit[:10]}" if entry.commit else ""),
-        MergeResult.NOTHING: f"{entry.worktree} changed nothing: nothing to merge",
-        MergeResult.CONFLICT: f"{entry.worktree} conflicts with merged work: {files}",
-        MergeResult.REVERTS: f"{entry.worktree} would revert merged work: {files}",
-        MergeResult.CHECKS_FAILED: f"{entry.worktree} merges, but the checks fail on the merged tree",
+        MergeResult.MERGED: f"merged {what}" + (f" as {entry.commit[:10]}" if entry.commit else ""),
+        MergeResult.NOTHING: f"{what} changed nothing: nothing to merge",
+        MergeResult.CONFLICT: f"{what} conflicts with merged work: {files}",
+        MergeResult.REVERTS: f"{what} would revert merged work: {files}",
+        MergeResult.CHECKS_FAILED: f"{what} merges, but the checks fail on the merged tree",
     }
     checks = [check_line(result) for result in entry.verdict.results if not result.passed] if entry.verdict else []
     return ["  " + results[entry.end], *checks, *([f"note: {entry.notice}"] if entry.notice else [])]
@@ -292,7 +292,9 @@ def merged_lines(entry: MergeEnded) -> list[str]:
 def checked_lines(verdict: Verdict) -> list[str]:
     """The results of checks, and the findings of the guards."""
     found = [f"  {f.severity.upper()} {f.place} [{f.rule}] {f.sentence}" for f in verdict.findings]
-    evidence = [f"  {verdict.evidence.sentence}"] if verdict.evidence and not verdict.gamed else []
+    # The evidence of a success is said at the end of the run.
+    is_open = verdict.evidence and not verdict.passed and not verdict.blocking_findings
+    evidence = [f"  {verdict.evidence.sentence}"] if verdict.evidence and is_open else []
     problem = verdict.rehearsal.problem if verdict.rehearsal else ""
     if problem:
         found.append(f"note: a clean checkout does not give the same result: {problem} {_HOW_TO_PREPARE}")
@@ -300,7 +302,7 @@ def checked_lines(verdict: Verdict) -> list[str]:
 
 
 _HOW_TO_PREPARE = (
-    "A success may stay unproven. `workspace: {setup: [...], copy: [...]}` in ralph.yml says what it needs."
+    "A success may stay unproven. In ralph.yml, `workspace: {setup: [...], copy: [...]}` prepares the checkout."
 )
 
 
@@ -331,7 +333,7 @@ def _turn_started(renderer: Renderer, entry: TurnStarted) -> list[str]:
 
 def _task_changed(renderer: Renderer, entry: TaskChanged) -> list[str]:
     name = f"{entry.task} {entry.title}".strip()
-    reason = one_line(entry.reason)[:300].rstrip(".")
+    reason = shorten(one_line(entry.reason), 300).rstrip(".")
     next_attempt = f"attempt {entry.attempt + 1} of {entry.most_attempts} follows"
     used_up = f"no attempt is left ({entry.attempt} of {entry.most_attempts})"
     match entry.state:
@@ -345,7 +347,9 @@ def _task_changed(renderer: Renderer, entry: TaskChanged) -> list[str]:
         case TaskState.BLOCKED:
             return [f"✗ {name}: blocked {reason}"]
         case TaskState.CANCELLED:
-            return [f"- {name}: cancelled" + (f" ({reason})" if reason else "")]
+            # The note of a task that the user cancelled begins with the same word.
+            by = re.sub(r"(?i)^cancelled,? ?", "", reason)
+            return [f"- {name}: cancelled" + (f" ({by})" if by else "")]
         case TaskState.QUALIFIED:
             return [f"✓ {name}: qualified"]
         case TaskState.DONE:
@@ -367,7 +371,7 @@ LINES: dict[type[Entry], Callable[[Renderer, Any], list[str]]] = {
     ],
     RefsRecorded: _no_lines,
     HistoryChanged: _history_changed,
-    AgentsChanged: lambda run, entry: [f"{entry.label} does the turns from now on"],
+    AgentsChanged: lambda run, entry: [f"{entry.label} runs the turns from now on"],
     GuardRulesChanged: lambda run, entry: [
         *(f"the guard rule {rule} is off from now on: {reason}" for rule, reason in entry.allowed.items()),
         *(f"tests and settings of checks that match {glob} may change from now on" for glob in entry.may_change),
@@ -378,7 +382,7 @@ LINES: dict[type[Entry], Callable[[Renderer, Any], list[str]]] = {
     TurnEnded: lambda run, entry: run.turn_ended_lines(entry),
     ChecksStarted: lambda run, entry: [f"checking {run.about(entry.key)}: {' AND '.join(entry.checks)}"],
     ChecksEnded: lambda run, entry: checked_lines(entry.verdict),
-    MergeStarted: lambda run, entry: [f"merging {entry.worktree}"],
+    MergeStarted: lambda run, entry: [f"merging {describe_worktree(entry.worktree)}"],
     MergeEnded: lambda run, entry: merged_lines(entry),
     Landed: _render_landed,
     SignalAccepted: _signal_accepted,
@@ -408,7 +412,7 @@ def renderer_for(project: Project, record: RunRecord, limits: Limits, *, from_th
         from ralph.app.workflows import build_hats_workflow
         from ralph.cli.render.hats import HatsRenderer
 
-        events = project.root / build_hats_workflow(record, project.root).events_path
+        events = project.root / build_hats_workflow(record, project.root).context.events_path
         return HatsRenderer(record.id, has_snapshots=record.snapshots, root=root, events=events)
     from ralph.app.workflows import build_loop_workflow
     from ralph.cli.render.loop import LoopRenderer

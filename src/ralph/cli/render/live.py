@@ -3,7 +3,6 @@
 import os
 import re
 import sys
-import textwrap
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TextIO
@@ -11,16 +10,16 @@ from typing import TYPE_CHECKING, Any, TextIO
 from ralph.app.run_engine import Observer
 from ralph.cli.render.journal import Renderer
 from ralph.cli.render.status_line import StatusLine
+from ralph.cli.terminal import wrap_line
 from ralph.core.entries import Record
 from ralph.core.events import Landed, RunEnded, TaskChanged
+from ralph.core.text import clean_for_terminal
 from ralph.core.turns import AgentEvent, Turn
 from ralph.view.model import RunView
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-_LINE_START = re.compile(r"\s*(?:\d+ )?(?:[|>~✓✗-] |! (?:\w+: )?)")
-"""What stands before the text of a line: spaces and a symbol."""
 _STYLES = (
     (re.compile(r"  PASS |✓ |Result: PASS|Status: SUCCESS|ended: success"), "green"),
     (re.compile(r"  FAIL |  \?\?\?\? |✗ |Result: FAIL|CHANGED: |  ERROR |Status: (?!SUCCESS)|ended: "), "red"),
@@ -52,7 +51,7 @@ def style_lines(text: str, width: int) -> "list[Text]":
     from rich.text import Text
 
     styled: list[Text] = []
-    for line in text.split("\n"):
+    for line in clean_for_terminal(text).split("\n"):
         style = style_line(line).style
         styled += [Text(part, style=style) for part in wrap_line(line, width)]
     return styled
@@ -103,21 +102,10 @@ class PlainView(Observer):
 
     def _line(self, line: str) -> None:
         try:
-            self._out.write(line + "\n")
+            self._out.write(clean_for_terminal(line) + "\n")
             self._out.flush()
         except OSError:
             self._out = open(os.devnull, "w")  # noqa: SIM115 - the reader is gone; the run continues
-
-
-def wrap_line(line: str, width: int) -> list[str]:
-    """A line in parts of at most `width` characters, cut at spaces. Later parts are indented below the text of the first."""
-    if len(line) <= width:
-        return [line]
-    start = _LINE_START.match(line)
-    indent = " " * (start.end() if start else len(line) - len(line.lstrip()) + 2)
-    return textwrap.wrap(
-        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, tabsize=4
-    )
 
 
 class LiveView(PlainView):
@@ -152,7 +140,8 @@ class LiveView(PlainView):
     def _line(self, line: str) -> None:
         try:
             for part in style_lines(line, self._console.width):
-                self._console.print(part)
+                # A long command stays on one line, so that it can be copied.
+                self._console.print(part, soft_wrap=True)
         except OSError:
             self._console.file = open(os.devnull, "w")  # noqa: SIM115 - the terminal is gone; the run continues
 
@@ -161,7 +150,8 @@ class LiveView(PlainView):
 
         frame = _FRAMES[int(time.monotonic() * 10) % len(_FRAMES)]
         width = self._console.width - _ECHO
-        line = Text(f"{frame} {self._status.text(width - len('⠋ '))}", no_wrap=True)
+        text = clean_for_terminal(self._status.text(width - len("⠋ ")))
+        line = Text(f"{frame} {text}", no_wrap=True)
         line.truncate(width, overflow="ellipsis")
         return line
 

@@ -10,7 +10,7 @@ from ralph.core.events import ChecksEnded, Event, RunEnded, TurnEnded, TurnStart
 from ralph.core.ids import BASELINE, WorkKey, WorkKind
 from ralph.core.limits import Limits, Spent, describe_cost, list_options_to_continue, suggest_option_to_continue
 from ralph.core.outcomes import Outcome
-from ralph.core.text import count
+from ralph.core.text import count, shorten
 from ralph.workflows.loop import HOME
 from ralph.workflows.loop.report import (
     accept_command,
@@ -36,6 +36,8 @@ _LIMITS = {
 _FENCE = re.compile(r"(?:`{3,}|~{3,})\w*")
 _FAILURE_LINES = 12
 """How many lines of the last failure are shown."""
+_LONG_WAIT = 10.0
+"""Seconds of waiting that the duration mentions."""
 _SHOWN = 5
 """How many past iterations, or attempts without progress, are listed."""
 
@@ -48,6 +50,9 @@ class LoopRenderer(Renderer):
     state: LoopState = field(kw_only=True)
     begun: str = ""
     """The iteration whose banner was shown last."""
+    started_at: float = 0.0
+    """When the run started; 0 if that was another time."""
+    ended_at: float = 0.0
     told: int = 0
     """The iteration whose lesson was shown last."""
 
@@ -55,6 +60,7 @@ class LoopRenderer(Renderer):
         entry, before = record.entry, self.state
         if isinstance(entry, LimitExtended):
             self._extend(entry.limits)
+        self._note_time(record)
         if isinstance(entry, RunStarted) and entry.resumed:
             self.state = reopen(before)
         elif isinstance(entry, Event) and not (isinstance(entry, TurnEnded) and entry.retry_at is not None):
@@ -79,6 +85,12 @@ class LoopRenderer(Renderer):
                 return lines
             case _:
                 return super().entry_lines(record)
+
+    def _note_time(self, record: Record) -> None:
+        if isinstance(record.entry, RunStarted):
+            self.started_at = 0.0 if record.entry.resumed else record.at
+        if isinstance(record.entry, RunEnded):
+            self.ended_at = record.at
 
     def _name_checks(self, entry: ChecksStarted) -> str:
         work = WorkKey.parse(entry.key)
@@ -118,14 +130,14 @@ class LoopRenderer(Renderer):
         result = "PASS" if verdict.passed else "FAIL"
         if verdict.unrunnable and not verdict.passed:
             result = "COULD NOT RUN"
-        is_unproven = verdict.is_unproven and not verdict.gamed
+        is_unproven = verdict.is_unproven and not verdict.blocking_findings
         if is_unproven:
             result = "PASS, but not proven"
         lines.append(f"Result: {result}")
         if self.state.phase is Phase.JUDGE or Phase.JUDGE in self.state.next_phases:
             files = verdict.evidence.to_judge[:_SHOWN] if verdict.evidence else ()
             what = f"the changed tests and settings: {', '.join(files)}" if files else "the work"
-            lines.append(f"A judge, which is a turn with a fresh context, now reads {what}")
+            lines.append(f"A judge (a turn with a fresh context) now reads {what}")
         waits = {Phase.REFLECT, Phase.COMMIT}.intersection((self.state.phase, *self.state.next_phases))
         return lines if waits or verdict.passed or is_unproven else [*lines, *self._render_lesson()]
 
@@ -173,16 +185,16 @@ class LoopRenderer(Renderer):
         judged = f"iteration {state.iterations[-1].number}" if state.iterations else "before the run"
         lessons = list_lessons(state.iterations[-_SHOWN:])
         # The reason of an unproven run says what is missing. No check failed.
-        has_failed = bool(state.failure) and ended.outcome is not Outcome.UNPROVEN
+        has_failed = bool(state.check_results) and ended.outcome is not Outcome.UNPROVEN
         return [
             *(DOUBLE, f"Ralph Loop: {'LIMIT REACHED' if limit else _headline(ended.outcome)}", DOUBLE, ""),
             f"Task: {state.task}",
             f"Status: {limit or _headline(ended.outcome)} ({ended.reason})",
             f"Iterations completed: {self._count_completed(spent)}",
-            f"Duration: {format_duration(spent.active_seconds)} · turns {spent.turns} · cost {describe_cost(spent)}",
+            f"Duration: {self._describe_duration(spent)} · turns {spent.turns} · cost {describe_cost(spent)}",
             *(("", "Last attempt:", last.action + unverified) if last else ()),
-            *(("", f"Last failure ({judged}):", *_last_lines(state.failure)) if has_failed else ()),
-            *(("", "Findings that prevent success:", *last.gaming) if last and state.blocking_rules else ()),
+            *(("", f"Last failure ({judged}):", *_last_lines(state.check_results)) if has_failed else ()),
+            *(("", "Findings that prevent success:", *last.blocking) if last and state.blocking_rules else ()),
             *(("", "Learnings accumulated:", *lessons) if lessons else ()),
             *(("", "Options:", *self._options(ended)) if ended.outcome.resumable else ()),
             *(("", f"Report: {self.locate(report)}") if report else ("",)),
@@ -191,11 +203,18 @@ class LoopRenderer(Renderer):
             DOUBLE,
         ]
 
+    def _describe_duration(self, spent: Spent) -> str:
+        """The active time, and the time on the clock if the run waited for long."""
+        active, passed = spent.active_seconds, self.ended_at - self.started_at
+        if not self.started_at or passed < active + _LONG_WAIT:
+            return format_duration(active)
+        return f"{format_duration(active)} of work, {format_duration(passed)} with waits"
+
     def _count_completed(self, spent: Spent) -> str:
         """The iterations with a verdict, and the last one if it waits for its verdict."""
         if not self.state.pending:
             return str(spent.iterations)
-        return f"{max(0, spent.iterations - 1)}, and 1 not verified"
+        return f"{self.state.pending.number - 1}, and 1 not verified"
 
     def _options(self, ended: RunEnded) -> list[str]:
         run, best = self.run, self.state.best
@@ -206,23 +225,31 @@ class LoopRenderer(Renderer):
         if self.state.blocking_rules:
             lines.append(f"- {allow_command(run, self.state.blocking_rules)}   (if the changes are right)")
         lines += [f"- ralph resume {run} {way.option}   ({way.grants})" for way in ways]
-        more = (
-            "" if ways or self.state.pending else suggest_option_to_continue(ended.limits, ended.spent, ended.allowance)
-        )
         if ended.outcome in (Outcome.STUCK, Outcome.AWAITING_GUIDANCE, Outcome.UNPROVEN):
-            lines.append(f'- ralph resume {run} --guidance "what to do differently"{more}')
+            lines.append(f'- ralph resume {run} --guidance "what to do differently"')
         if ended.outcome in (Outcome.STUCK, Outcome.AWAITING_GUIDANCE):
-            lines.append(
-                f"- ralph resume {run} --agent NAME{more}   (another agent; use --model NAME for another model)"
-            )
+            lines.append(f"- ralph resume {run} --agent NAME   (another agent; use --model NAME for another model)")
         if not ways:
-            what = "run the checks again" if ended.outcome is Outcome.UNPROVEN else "continue from here"
-            lines.append(f"- ralph resume {run}{more}   ({what})")
+            lines.append(self._describe_resume(ended))
         if best and is_worth_restoring(best, self.state):
-            lines.append(f"- ralph restore best {run}   ({name_best(best)}: {best.result[:80]})")
+            lines.append(f"- ralph restore best {run}   ({name_best(best)}: {shorten(best.result, 80)})")
         if not self.has_snapshots:
             return [*lines, f"- ralph abort {run}   (keeps its changes)"]
+        if not add_up_changes(ended).files and not self.state.pending:
+            return [*lines, f"- ralph abort {run}   (it changed no files)"]
         return [*lines, f"- ralph abort {run}   (add --revert to undo its changes)", f"- ralph diff {run}"]
+
+    def _describe_resume(self, ended: RunEnded) -> str:
+        """The command that continues a run that reached no limit."""
+        more = suggest_option_to_continue(ended.outcome, ended.limits, ended.spent, ended.allowance)
+        # A turn that waits for its verdict needs no further iteration.
+        option = f" {more.option}" if more.option and not self.state.pending else ""
+        what = "continue from here"
+        if ended.outcome in (Outcome.UNPROVEN, Outcome.UNVERIFIABLE):
+            what = "run the checks again"
+        if more.grants and ended.outcome.needs_turn:
+            what += f", with {more.grants}"
+        return f"- ralph resume {self.run}{option}   ({what})"
 
     def _after_the_end(self) -> str:
         if self.has_snapshots:
@@ -236,7 +263,7 @@ class LoopRenderer(Renderer):
             f"Task: {state.task}",
             f"Status: {'SUCCESS' if ended.outcome is Outcome.SUCCESS else _headline(ended.outcome)} ({ended.reason})",
             f"Iterations: {spent.iterations}",
-            f"Duration: {format_duration(spent.active_seconds)}",
+            f"Duration: {self._describe_duration(spent)}",
             *("", "Verification:", *state.verification.splitlines()[-12:], ""),
             "Summary:",
             f"- Files modified: {total.files}",
@@ -249,10 +276,12 @@ class LoopRenderer(Renderer):
 
 
 def _render_judgment(entry: TurnEnded) -> list[str]:
-    """What the judge says of each file, a line each."""
-    opinions = (entry.result.answer or {}).get("files", ())
+    """What the judge says of the work and of each file, a line each."""
+    answer = entry.result.answer or {}
+    work = answer.get("work")
+    opinions = [{"path": "the work", **work}] if work else []
     lines = []
-    for one in opinions:
+    for one in [*opinions, *answer.get("files", ())]:
         mark, verb = ("✓", "accepts") if one["accept"] else ("✗", "rejects")
         lines.append(f"{mark} the judge {verb} {one_line(one['path'])}: {one_line(one['why'])}")
     return lines
@@ -261,8 +290,11 @@ def _render_judgment(entry: TurnEnded) -> list[str]:
 def _last_lines(failure: str) -> list[str]:
     """The end of what the checks said last. The text is made for prompts, so it has code fences."""
     lines = [line for line in failure.splitlines() if not _FENCE.fullmatch(line)]
-    return lines[-_FAILURE_LINES:]
+    first = max(0, len(lines) - _FAILURE_LINES)
+    heads = [number for number, line in enumerate(lines[:first]) if line.startswith("$ ")]
+    # The command and its result, which stand before a long output, say which check it was.
+    return [*lines[heads[-1] : heads[-1] + 2], "...", *lines[first:]] if heads else lines[first:]
 
 
 def _headline(outcome: Outcome) -> str:
-    return outcome.upper().replace("-", " ")
+    return "COULD NOT VERIFY" if outcome is Outcome.UNVERIFIABLE else outcome.upper().replace("-", " ")

@@ -2,7 +2,7 @@
 
 from ralph.cli.console import clock_time, one_line
 from ralph.core.checks import CheckStatus
-from ralph.core.text import count
+from ralph.core.text import count, shorten
 from ralph.documents.hats.definition import show_role
 from ralph.view.attention import span
 from ralph.view.headline import describe_failure
@@ -15,11 +15,14 @@ _MARKS = {CheckStatus.PASSED: "PASS", CheckStatus.FAILED: "FAIL"}
 def view_lines(view: RunView) -> list[str]:
     """Everything that matters about one run."""
     lines = _section("Checks", [_check_line(check) for check in view.checks])
-    evidence = view.ended.evidence if view.ended and not view.alive and not view.doubt else None
+    is_valid = not (view.alive or view.doubt or view.taken_back)
+    evidence = view.ended.evidence if view.ended and is_valid else None
     lines += _section("Evidence", [one_line(evidence.sentence)] if evidence else [])
     open_findings = [one.finding for one in view.findings if one.is_open]
     lines += _section("Findings", [f"{one.severity}: {one.place} [{one.rule}] {one.sentence}" for one in open_findings])
-    lines += _section("Tasks", [f"{task.state:<10} {task.id}  {one_line(task.title)[:80]}" for task in view.tasks])
+    lines += _section(
+        "Tasks", [f"{task.state:<10} {task.id}  {shorten(one_line(task.title), 80)}" for task in view.tasks]
+    )
     lines += _section("Turns", _turn_lines(view))
     lines += _section("Signals", [_signal_line(view, number) for number in range(len(view.signals))][-5:])
     lines += _section("Actions", [_action_line(one) for one in view.actions][-5:])
@@ -49,7 +52,8 @@ def _check_line(check: CheckView) -> str:
     text = f"{mark} {scope}{check.title}" + (f"  ({', '.join(facts)})" if facts else "")
     if check.status in (CheckStatus.PASSED, None):
         return text
-    return f"{text}\n       {describe_failure(check)}"
+    failure = describe_failure(check)
+    return text if failure == f"`{check.command}` fails" else f"{text}\n       {failure}"
 
 
 def _turn_lines(view: RunView) -> list[str]:
@@ -60,9 +64,8 @@ def _turn_lines(view: RunView) -> list[str]:
         said = turn.summary or turn.error
         if turn.activity and turn.activity.text:
             said = f"{turn.activity.kind}: {turn.activity.text}"
-        lines.append(
-            f"{turn.number:<4} {show_role(turn.role):<14} {turn.agent[:24]:<24} {state:<12} {one_line(said)[:80]}".rstrip()
-        )
+        facts = f"{turn.number:<4} {show_role(turn.role):<14} {turn.agent[:24]:<24} {state:<12}"
+        lines.append(f"{facts} {shorten(one_line(said), 80)}".rstrip())
     earlier = len(view.turns) + view.more_turns - len(lines)
     return [f"({earlier} earlier: ralph logs {view.run.id})", *lines] if earlier else lines
 
@@ -75,7 +78,7 @@ def _signal_line(view: RunView, number: int) -> str:
         effect = f"{show_role(first.role)}, turn {first.turn}, {describe_means(first.means)}"
     elif signal.is_message and not signal.reason:
         effect = "no turn has received it yet"
-    said = one_line(signal.message or signal.name)[:60]
+    said = shorten(one_line(signal.message or signal.name), 60)
     if comments := sum(comment.signal == signal.id for comment in view.comments):
         said = f"{count(comments, 'comment')} on the changes"
     return f"{signal.type or 'refused'}: {said}  ({effect})"
@@ -90,7 +93,7 @@ def comment_text(comment: CommentView) -> str:
     """A comment in one line: its place, its text, and what came of it."""
     place = f"{comment.path}:{comment.line}" + (f"-{comment.last_line}" if comment.last_line else "")
     removed = " (removed)" if comment.side == "old" else ""
-    return f"{place}{removed}  {one_line(comment.text)[:100]}  ({_comment_effect(comment)})"
+    return f"{place}{removed}  {shorten(one_line(comment.text), 100)}  ({_comment_effect(comment)})"
 
 
 def _comment_effect(comment: CommentView) -> str:

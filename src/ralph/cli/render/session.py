@@ -12,7 +12,7 @@ from ralph.core.entries import Record
 from ralph.core.events import RunEnded, TaskChanged, TurnEnded
 from ralph.core.limits import list_options_to_continue
 from ralph.core.outcomes import Outcome
-from ralph.core.text import count, count_are
+from ralph.core.text import count, count_are, shorten
 from ralph.documents.session.metadata import State, Status
 from ralph.documents.session.progress import Marker
 from ralph.documents.session.reports import parse_report
@@ -61,7 +61,7 @@ def _answer_lines(answer: Mapping[str, Any]) -> list[str]:
     """What an answer decides for the whole session: what blocks its role, and what a review of the whole found."""
     lines = []
     if answer.get("status") == "blocked":
-        lines.append("✗ blocked: " + "; ".join(map(str, answer.get("blockers") or ["it does not say by what"])))
+        lines.append("✗ blocked: " + "; ".join(map(str, answer.get("blockers") or ["it gives no reason"])))
     if assessment := answer.get("assessment"):
         achieved = f" ({answer['goals_achieved']} goals achieved)" if answer.get("goals_achieved") else ""
         lines.append(f"{'✓' if assessment == 'Complete' else '✗'} review of the whole session: {assessment}{achieved}")
@@ -74,13 +74,13 @@ def about(key: str) -> str:
     work = SessionKey.parse(key)
     match work.kind if work else None:
         case SessionWork.PLAN if work:
-            return work.step.removeprefix("plan-") + (f" ({work.category})" if work.category else "")
+            return _describe_step(work)
         case SessionWork.EXECUTE | SessionWork.CHECK | SessionWork.REVIEW if work:
             return work.task + (f", attempt {work.attempt}" if work.attempt != 1 else "")
         case SessionWork.SPLIT if work:
             return f"split {work.task}"
         case SessionWork.REPLAN if work:
-            return f"plan again {work.task}"
+            return f"replan {work.task}"
         case SessionWork.CURATE:
             return "what to keep"
         case SessionWork.CRITIQUE:
@@ -94,7 +94,41 @@ def about(key: str) -> str:
     return key
 
 
+_STEPS = {
+    "plan-init": "the plan",
+    "plan-brainstorm": "questions about the plan",
+    "plan-research": "answers",
+    "plan-breakdown": "the tasks",
+    "plan-rebrainstorm": "questions about your feedback",
+    "plan-reresearch": "answers",
+    "plan-update": "the plan after your feedback",
+    "plan-rebreakdown": "the tasks after your feedback",
+}
+"""What the steps of planning are for, by their names in `progress.md`."""
+
+
+def _describe_step(work: SessionKey) -> str:
+    """What a step of planning is for, with its name in `progress.md`. The classic layout has a step for each update."""
+    words = _STEPS.get(work.step, "the plan and the tasks after your update")
+    topic = f": {work.category}" if work.category and not work.step.startswith("plan-re") else ""
+    return f"{words}{topic} ({work.step})"
+
+
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT[\d:]+(?:Z|[+-]\d\d:?\d\d)")
+_STAGES = {
+    State.INITIALIZING: "the plan",
+    State.PLANNING: "planning",
+    State.REPLANNING: "planning again",
+    State.BATCHING: "the tasks",
+    State.EXECUTING_BATCH: "the tasks",
+    State.REVIEWING_BATCH: "the review of tasks",
+    State.SESSION_REVIEW: "the review of the whole session",
+    State.CRITIQUE: "tasks for the gaps that the review found",
+    State.KNOWLEDGE_EXTRACTION: "what was learned",
+    State.KNOWLEDGE_APPROVAL: "the decision about what was learned",
+    State.COMPLETE: "the end of the session",
+}
+"""What a session is at, by its state, in words."""
 MARKS = {" ": "[ ]", "/": "[/]", "P": "[P]", "x": "[x]", "F": "[F]", "C": "[C]"}
 
 
@@ -106,7 +140,7 @@ def session_lines(
         return _list_lines(settings, state, spent, alive=alive, aborted=aborted)
     data = state.metadata
     facts = [f"Session {data.session_id}", f"iteration {data.iteration}", data.status.replace("_", " ")]
-    facts += [data.state] if state.state is not State.COMPLETE else []
+    facts += [f"at {_STAGES[state.state]}"] if state.state is not State.COMPLETE else []
     lines = [" · ".join(facts), "", data.request.strip(), ""]
     # Each iteration plans with the same steps, so the latest lines of all steps would hide those of earlier iterations.
     planning = [item for _, item in state.progress.items_by_line() if item.is_planning]
@@ -126,11 +160,11 @@ def session_lines(
 
 def _about(settings: SessionSettings, state: SessionState, name: str) -> str:
     flow, task = state.flow_of(name), state.tasks[name]
-    facts = ["no definition"] if task.is_missing else [task.title or task.objective[:60]]
+    facts = ["no definition"] if task.is_missing else [task.title or shorten(task.objective, 60)]
     if others := state.metadata.replaced.get(name):
         return " · ".join([*facts, f"split into {', '.join(others)}"])
     if state.marker(name) is Marker.CANCELLED:
-        return " · ".join([*facts, state.progress.items[name].note])
+        return " · ".join([*facts, state.progress.items[name].note or "cancelled"])
     is_queued = flow.step is Step.EXECUTE and not flow.started
     attempt = state.attempt(name) - is_queued
     facts += [f"attempt {attempt}"] if attempt else []
@@ -145,7 +179,7 @@ def _about(settings: SessionSettings, state: SessionState, name: str) -> str:
     if flow.branch:
         facts.append(f"work on {flow.branch}")
     elif flow.why and state.marker(name).value == "F":
-        facts.append(" ".join(flow.why.partition("\n$ ")[0].split())[:100])
+        facts.append(shorten(" ".join(flow.why.partition("\n$ ")[0].split()), 100))
     return " · ".join(fact for fact in facts if fact)
 
 
@@ -191,7 +225,7 @@ def next_action(settings: SessionSettings, state: SessionState, *, alive: bool =
     if is_over and (find_new_feedback(settings, state) or list_misplaced_feedback(settings, state)):
         return f"`ralph session resume {run}` plans again with your feedback"
     if aborted and settings.layout.is_classic:
-        return f"the session was aborted; to continue, say how with {say}, then `ralph session resume {run}`"
+        return f"the session was aborted; to continue, give feedback with {say}, then `ralph session resume {run}`"
     if state.flow.stop_reason:
         if state.flow.is_pause:
             return f"{state.flow.stop_reason}; `ralph session resume {run}` continues"
@@ -209,7 +243,7 @@ def next_action(settings: SessionSettings, state: SessionState, *, alive: bool =
         )
     if _waits_for_user(state):
         return f"look at the result and give feedback: {say}, then `ralph session resume {run}`"
-    return f"`ralph session resume {run}` continues ({state.layout.state_names.get(state.state, state.state.value)})"
+    return f"`ralph session resume {run}` continues with {_STAGES[state.state]}"
 
 
 def _waits_for_user(state: SessionState) -> bool:
@@ -222,8 +256,9 @@ def _waits_for_user(state: SessionState) -> bool:
 def _list_lines(settings: SessionSettings, state: SessionState, spent: str, *, alive: bool, aborted: bool) -> list[str]:
     """A classic session at a glance: its steps and tasks in their order, and its reviews."""
     facts = build_status_document(settings, state, alive=alive, aborted=aborted)
-    lines = [f"Session {facts['session_id']}  {facts['current_state']}  {facts['status']}  classic"]
-    lines += ["", settings.request.strip(), ""]
+    head = [f"Session {facts['session_id']}", "classic", _describe_status(state, aborted=aborted)]
+    head += [f"at {_STAGES[state.state]}"] if state.state is not State.COMPLETE else []
+    lines = [" · ".join(head), "", settings.request.strip(), ""]
     blocked = {} if state.fault else state.graph.blocked
     for item in state.progress.items.values():
         about = _about_listed(state, item.id, blocked.get(item.id, ""))
@@ -237,7 +272,7 @@ def _list_lines(settings: SessionSettings, state: SessionState, spent: str, *, a
 
 def _about_listed(state: SessionState, id: str, blocked_by: str) -> str:
     task, attempts = state.tasks.get(id), state.layout.reports_in(state.texts, 1, id)
-    facts = [task.title or task.objective[:60]] if task else []
+    facts = [task.title or shorten(task.objective, 60)] if task else []
     facts += ["no definition"] if task and task.is_missing else []
     facts += [f"{len(attempts)} attempts"] if len(attempts) > 1 else []
     facts += [f"inherits from {', '.join(task.inherits)}"] if task and task.inherits else []
@@ -253,6 +288,17 @@ def _short_status(state: SessionState) -> str:
     return "blocked" if is_stopped or state.fault or _waits_for_user(state) else "in_progress"
 
 
+def _describe_status(state: SessionState, *, aborted: bool) -> str:
+    """The status of a classic session in words."""
+    if aborted:
+        return "aborted"
+    if state.metadata.status == Status.COMPLETED:
+        return "completed"
+    if state.flow.stop_reason:
+        return "paused" if state.flow.is_pause else "blocked"
+    return "awaiting feedback" if _waits_for_user(state) else "in progress"
+
+
 def _summary(state: SessionState) -> str:
     done = count_tasks(state)
     facts = [f"{done['completed']} of {count_are(done['total'], 'task')} done"]
@@ -261,7 +307,7 @@ def _summary(state: SessionState) -> str:
     if not state.fault and state.graph.blocked:
         facts.append(f"{len(state.graph.blocked)} blocked")
     if number := len(reviews(state)):
-        facts.append(f"{count(number, 'review')} of the whole")
+        facts.append(f"{count(number, 'review')} of the whole session")
     return ", ".join(facts)
 
 

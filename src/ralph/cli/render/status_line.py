@@ -9,12 +9,14 @@ from ralph.core.events import NOT_ISOLATED, TaskState
 from ralph.core.limits import Limits, Spent
 from ralph.core.turns import AgentEvent, EventKind
 from ralph.documents.hats.definition import show_role
-from ralph.view.attention import waits_until
+from ralph.view.attention import measure_open_seconds, waits_until
 from ralph.view.fold import fold, fold_event, usage_of
 from ralph.view.model import RunView, TurnView
 from ralph.workflows.loop.report import format_duration
 
 _ACTIVITY_CHARS, _LEAST_ACTIVITY_CHARS = 60, 20
+_SHOWN_EVENTS = (EventKind.TOOL, EventKind.PROGRESS)
+"""What an agent does now."""
 
 
 class StatusLine:
@@ -33,7 +35,7 @@ class StatusLine:
 
     def add_event(self, turn: int, event: AgentEvent) -> None:
         """Take into account what an agent reports."""
-        if event.kind in (EventKind.TOOL, EventKind.PROGRESS, EventKind.USAGE):
+        if event.kind in (*_SHOWN_EVENTS, EventKind.TOOL_RESULT, EventKind.USAGE):
             self._facts = fold_event(self._facts, turn, event, time.time())
 
     def text(self, width: int = 0) -> str:
@@ -42,7 +44,7 @@ class StatusLine:
         before = [*_describe_iteration(facts), *_describe_tasks(facts)]
         if facts.sandbox.startswith(NOT_ISOLATED):
             before.insert(0, NOT_ISOLATED)
-        after = [format_duration(facts.spent.active_seconds + _measure_open(facts, now))]
+        after = [format_duration(facts.spent.active_seconds + measure_open_seconds(facts, now))]
         if cost := _describe_cost(facts):
             after.insert(0, cost)
         if not width:
@@ -70,8 +72,10 @@ class StatusLine:
             # Other turns and checks start and end beside a turn: its clock is its own.
             since = running[0].started_at if running else self._since
             text, clock = _name_activity(facts), f" ({format_duration(max(0.0, now - since))})"
-            if running and running[0].activity and running[0].activity.text:
-                text = f"{_name_turn(running[0])}: {running[0].activity.text[:80]}"
+            activity = running[0].activity if running else None
+            # After its result, a tool has ended, and the agent thinks about it.
+            if activity and activity.text and activity.kind in _SHOWN_EVENTS:
+                text = f"{_name_turn(running[0])}: {activity.text[:80]}"
         return _shorten(text, min(room - len(clock), _ACTIVITY_CHARS)) + clock
 
 
@@ -88,12 +92,6 @@ def _name_activity(facts: RunView) -> str:
 def _name_turn(turn: TurnView) -> str:
     """The task of a turn, or its number if it has none."""
     return turn.task or f"turn {turn.number}"
-
-
-def _measure_open(facts: RunView, now: float) -> float:
-    """Seconds of work that the counters do not contain yet."""
-    begun = [*(turn.started_at for turn in facts.running_turns), *(checks.since for checks in facts.checking)]
-    return max(0.0, now - max(min(begun), facts.spent_at)) if begun else 0.0
 
 
 def _describe_iteration(facts: RunView) -> Iterator[str]:

@@ -120,7 +120,7 @@ class HatsSettings:
         """The hat of that id; None for the coordinator."""
         return next((hat for hat in self.hats if hat.id == name), None)
 
-    def find_receiver_of(self, topic: str, exhausted: Collection[str] = ()) -> str:
+    def find_hat_for(self, topic: str, exhausted: Collection[str] = ()) -> str:
         """The id of the hat that receives a topic: exact triggers before patterns, in the order of the preset.
 
         If no hat does, the coordinator.
@@ -206,7 +206,7 @@ def find_work_source(objective: str, specs_dir: str, look: Callable[[str], str],
         path = word.strip(_STRIP).rstrip("./")
         if _names_a_task_file(path):
             if look(path) != "file":
-                raise UsageError("the objective names this task file, and it does not exist", where=path, todo=_TODO)
+                raise UsageError("the task file that the objective names does not exist", where=path, todo=_TODO)
             name = _make_name(path.rpartition("/")[2].removesuffix(TASK_FILE), path, preset)
             return WorkSource("single task file", name, _documents_directory(specs_dir, name))
         is_outside = path.startswith(("/", "~")) or ".." in path.split("/")

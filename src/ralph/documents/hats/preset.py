@@ -138,7 +138,7 @@ class EventLoop(SettingsSection):
 
 
 PROMPT_KEYS = (
-    "Only for `backend: custom` and `backend: {command: ...}`; other agents get their prompt as their adapter passes it"
+    "Only for `backend: custom` and `backend: {command: ...}`; the adapters of other agents pass the prompt themselves"
 )
 """For whom `prompt_mode` and `prompt_flag` hold. The notice of a run and the docs use the same words."""
 
@@ -167,7 +167,7 @@ class Cli(SettingsSection):
     model: str = Field(default="", description="model")
     prompt_mode: Literal["arg", "stdin"] = Field(
         default="arg",
-        description="how a program of yours gets its prompt, as its last argument or on standard input. " + PROMPT_KEYS,
+        description="how your program gets its prompt: as its last argument, or on standard input. " + PROMPT_KEYS,
     )
     prompt_flag: str = Field(
         default="", description="option before the prompt, with `prompt_mode: arg`. " + PROMPT_KEYS
@@ -177,7 +177,7 @@ class Cli(SettingsSection):
 class Core(SettingsSection):
     """What all hats share."""
 
-    scratchpad: Place = Field(default=SCRATCHPAD, description="scratchpad of all hats, or false")
+    scratchpad: Place = Field(default=SCRATCHPAD, description="scratchpad that all hats share; `false` for none")
     specs_dir: str = Field(default=".agents/scratchpad/", description="value of `{specs_dir}`")
     guardrails: tuple[str, ...] = Field(default=GUARDRAILS, description="rules in every prompt, numbered")
 

@@ -124,7 +124,7 @@ def read_override(text: str, where: str, warnings: list[str]) -> Layer:
     """`KEY=VALUE` as a layer of its own; an unknown key is an error, one without effect is warned of."""
     path, equals, value = text.partition("=")
     if not equals or not path.strip():
-        raise UsageError(f"{text!r} sets nothing", where=where, todo="write it like event_loop.max_iterations=20")
+        raise UsageError(f"{text!r} is not KEY=VALUE", where=where, todo="write it like event_loop.max_iterations=20")
     document = read_yaml(f"value: {value}\n", where)
     nested: Any = document.data["value"]
     for part in reversed(path.strip().split(".")):

@@ -181,9 +181,10 @@ class Layout:
         return {}
 
     def read_tasks(self, texts: Mapping[str, str], iteration: int) -> dict[str, Task]:
-        """The tasks that are defined, by id."""
+        """The tasks that are defined, by id. A file that is empty, or does not say what to do, defines none."""
         paths = {name: self.task(iteration, name) for name in self.tasks_in(texts, iteration)}
-        return {name: tasks.parse_task(texts[path], path) for name, path in paths.items()}
+        found = {name: tasks.parse_task(texts[path], path) for name, path in paths.items() if texts[path].strip()}
+        return {name: task for name, task in found.items() if task.title or task.objective or task.criteria}
 
     def definition(self, texts: Mapping[str, str], iteration: int, task: str) -> str:
         """The text that defines a task: the newest, if an iteration has its own; empty if there is none."""

@@ -188,7 +188,7 @@ def _repair_standard(
     read = {**read_other_dialects(layout, files), **metadata.read_valid_fields(files.get(layout.metadata, ""))}
     iteration = read.get("iteration") or _iteration(layout, files)
     if removes_stray_lines:
-        files, found = _remove_stray_lines(layout, files, iteration)
+        files, found = _remove_stray_lines(layout, files, iteration, _list_planned_tasks(layout, written))
         stray += found
     progress, done = _repair_progress(layout, files, iteration, finished)
     progress, deleted = _list_deleted_tasks(progress, layout.tasks_in(written, iteration), iteration)
@@ -236,8 +236,14 @@ def _make_metadata_readable(layout: Layout, files: Mapping[str, str]) -> tuple[M
     return files, done
 
 
+def _list_planned_tasks(layout: Layout, written: Iterable[str]) -> set[str]:
+    """The tasks whose definitions the engine ever wrote, in any iteration."""
+    paths = list(written)
+    return {id for number in {1, *layout.iterations_in(paths)} for id in layout.tasks_in(paths, number)}
+
+
 def _remove_stray_lines(
-    layout: Layout, files: Mapping[str, str], iteration: int
+    layout: Layout, files: Mapping[str, str], iteration: int, planned: Collection[str] = ()
 ) -> tuple[Mapping[str, str], list[str]]:
     """The files without stray lines in the lists of markers and of tasks, and what was done."""
     files, done = dict(files), list[str]()
@@ -252,7 +258,7 @@ def _remove_stray_lines(
             if isinstance(layout, ClassicLayout)
             else layout.tasks_in(files, iteration)
         )
-        progress, removed = remove_stray_progress_lines(parse_progress(files[path], style), defined)
+        progress, removed = remove_stray_progress_lines(parse_progress(files[path], style), defined, planned)
         files[path] = progress.text
         done += [f"progress.md: {one}" for one in removed]
     return files, done
@@ -289,7 +295,7 @@ def infer_state(progress: Progress, *, reviewed: bool) -> State:
     if any(step in REPLANNING for step in steps):
         return State.REPLANNING
     if any(step in PLANNING for step in steps):
-        return State.PLANNING
+        return State.INITIALIZING if PLANNING[0] in steps else State.PLANNING
     if Marker.TODO in work or Marker.WIP in work:
         return State.BATCHING
     if not reviewed:

@@ -179,7 +179,7 @@ class Review:
 
     assessment: Assessment | None = None
     issues: Mapping[str, IssueSeverity] = field(default_factory=dict)
-    """How bad each issue is that was not resolved, by id."""
+    """How bad each unresolved issue is, by id."""
     gaps: tuple[str, ...] = ()
     """What each of these issues says, in one line."""
 

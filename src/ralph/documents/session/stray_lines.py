@@ -8,7 +8,14 @@ from collections.abc import Collection, Iterator
 
 from ralph.core.errors import StateError
 from ralph.documents.session.markdown import Page, split_lines
-from ralph.documents.session.progress import Progress, is_list_title, is_placeholder, is_usual_id, parse_progress
+from ralph.documents.session.progress import (
+    Progress,
+    ProgressItem,
+    is_list_title,
+    is_placeholder,
+    is_usual_id,
+    parse_progress,
+)
 from ralph.documents.session.values import read_mapping
 
 _CONFLICT = re.compile(r"(?:<{7}|\|{7}|={7}|>{7})(?: .*)?")
@@ -16,9 +23,15 @@ _YAML_LINE = re.compile(r"\s*(?:#.*|-(?:\s.*)?|[^\s:#-][^:]*:(?:\s.*)?)?")
 _LONGEST_QUOTE = 60
 
 
-def remove_stray_progress_lines(progress: Progress, defined: Collection[str]) -> tuple[Progress, list[str]]:
-    """`progress.md` without its stray lines, and a sentence about each of them. `defined` are the tasks that exist."""
-    found = dict(_find_stray_progress_lines(progress, defined))
+def remove_stray_progress_lines(
+    progress: Progress, defined: Collection[str], planned: Collection[str] = ()
+) -> tuple[Progress, list[str]]:
+    """`progress.md` without its stray lines, and a sentence about each of them.
+
+    `defined` are the tasks that exist, `planned` those that ever did, if that is known: the definition of a planned task may
+    be gone, but a line about any other one was made up.
+    """
+    found = dict(_find_stray_progress_lines(progress, defined, planned))
     if not found:
         return progress, []
     return parse_progress(_remove_lines(progress.text, found), progress.style), _describe(progress.text, found)
@@ -43,7 +56,9 @@ def remove_stray_yaml_lines(text: str) -> tuple[str, list[str]]:
     return (cleaned, _describe(text, found)) if _is_mapping(cleaned) else (text, [])
 
 
-def _find_stray_progress_lines(progress: Progress, defined: Collection[str]) -> Iterator[tuple[int, str]]:
+def _find_stray_progress_lines(
+    progress: Progress, defined: Collection[str], planned: Collection[str]
+) -> Iterator[tuple[int, str]]:
     """The index of each stray line, and what is wrong with it."""
     page = Page(progress.text)
     conflicts = dict(_find_conflict_marks(page))
@@ -65,8 +80,14 @@ def _find_stray_progress_lines(progress: Progress, defined: Collection[str]) -> 
             belongs_to_item = True
             if last[item.id, item.section] != index:
                 yield index, f"because a later line is about {item.id} too"
-            elif not is_usual_id(item.id) and item.id not in defined:
+            elif item.id not in defined and _is_made_up(item, planned):
                 yield index, "which is about no step and no task"
+
+
+def _is_made_up(item: ProgressItem, planned: Collection[str]) -> bool:
+    """Whether a line is about a task that never existed."""
+    is_unplanned = bool(planned) and not item.is_planning and item.id not in planned
+    return is_unplanned or not is_usual_id(item.id)
 
 
 def _list_ranges(page: Page, items: Collection[int]) -> Iterator[tuple[int, int, str]]:

@@ -138,6 +138,11 @@ def parse_task_id(text: str) -> str:
 
 def parse_task(text: str, where: str = "") -> Task:
     """The task in a file; a StateError if it has no id, or if its front matter is not readable."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        # Bytes that are no text were read as half characters.
+        raise StateError("the task is not text in UTF-8", where=where, todo=CORRECT) from error
     page = Page(text)
     front = read_front_matter(page, where).data
     heading, heading_title = _read_heading(page)

@@ -78,7 +78,7 @@ def choice(words: tuple[str, ...], also: Mapping[str, str] | None = None) -> Rea
 def moment(value: Any) -> str:
     """A moment, as it was written."""
     if parse_timestamp(read_text(value)) is None:
-        raise ValueError("a moment, such as 2026-02-10T16:39:00+07:00")
+        raise ValueError("a date and time such as 2026-02-10T16:39:00+07:00")
     return read_text(value)
 
 

@@ -248,6 +248,10 @@ _BENDS = regex(
     r"|\bdef assert(?:Equals?|NotEqual|AlmostEqual|True|False|Raises|In|Is\w*) \("
     r"|\bsetattr \( (?:pytest|unittest|TestCase|unittest \. TestCase) ,"
 )
+_REACHES_OUT = regex(
+    r"\b(?:co_consts|co_code|code_context|getframeinfo)\b|\bgc \. get_(?:objects|referrers)\b|\bsys \. exit = (?!=)"
+)
+_READS_CALLER = "reads or changes the code that runs it"
 _SWITCHES_OFF = "switches off the tests of its package"
 _RUNS_TESTS = regex(r"\. Run \( \)")
 _ENDS_PROGRAM = regex(r"\b(?:os|syscall) \. Exit \( 0 \)|\bflag \. Set \( \"test\.(?:run|skip|list)\"|\bos \. Args = ")
@@ -279,7 +283,7 @@ def find_test_detection(work: Comparison) -> Iterator[Finding]:
     ended_before = any(not unit.in_tests and _PYTHON_EXIT.search(unit.text) for unit in work.replaced_units)
     for unit, position, match in find_gained(was, now, itemgetter(2)):
         rule, what = Rule.TEST_DETECTED, "checks whether it runs in a test"
-        if match.startswith((_SWITCHES_OFF, _ENDS_PROCESS)):
+        if match.startswith((_SWITCHES_OFF, _ENDS_PROCESS, _READS_CALLER)):
             what = match
         elif _BENDS.match(match):
             what = "replaces a part of the test framework"
@@ -308,8 +312,11 @@ def _find_detections(unit: Unit) -> Iterator[tuple[Unit, int, str]]:
         yield from _find_switched_off(unit)
     if unit.in_tests or is_build_code(unit.path):
         return
-    for match in _PYTHON_EXIT.finditer(unit.text) if unit.language == "python" else ():
-        yield unit, match.start(), f"{_ENDS_PROCESS}: see `os._exit`"
+    if unit.language == "python":
+        for match in _PYTHON_EXIT.finditer(unit.text):
+            yield unit, match.start(), f"{_ENDS_PROCESS}: see `os._exit`"
+        for match in _REACHES_OUT.finditer(unit.text):
+            yield unit, match.start(), f"{_READS_CALLER}: see `{match[0].replace(' ', '')}`"
     if _READS.search(unit.text):
         yield from (
             (unit, match.start(), match[0]) for match in _TEST_DATA.finditer(unit.text) if "conftest" not in match[0]

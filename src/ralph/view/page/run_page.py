@@ -13,6 +13,7 @@ from ralph.view.labels import (
     LIMITS,
     Label,
     describe_attribution,
+    describe_end,
     describe_signal,
     describe_task,
     label_grade,
@@ -47,6 +48,7 @@ from ralph.view.page.markup import (
     tag,
     tokens,
 )
+from ralph.view.work import describe_work
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 """No script can run, and nothing is loaded, whatever a run contains."""
@@ -54,7 +56,6 @@ _MAX_MOMENTS = 600
 _KINDS = {"+": "add", "-": "del"}
 _OPEN_FILES = 12
 """How many files are unfolded. A page with hundreds of files stays readable."""
-_MAX_COLUMNS = 12
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def render_page(view: RunView, parts: PageParts) -> str:
 def _show_head(view: RunView, title: str) -> Markup:
     run = view.run
     project = run.project.rstrip("/").rpartition("/")[2]
-    crumb = [project, view.workflow, run.id, view.agent or ", ".join(run.agents)]
+    crumb = [project, view.workflow, run.id, _name_agent(view.agent or ", ".join(run.agents))]
     named = [tag("span", one) for one in crumb if one]
     if run.branch:
         named += [icon("branch"), tag("code", run.branch)]
@@ -122,6 +123,11 @@ def _show_head(view: RunView, title: str) -> Markup:
         toc,
         class_="rhead",
     )
+
+
+def _name_agent(agent: str) -> str:
+    """The name of an agent. A command of the user's own is shown without the directories of its programs."""
+    return " ".join(word.rpartition("/")[2] for word in agent.split(" "))
 
 
 def _join(parts: list[Markup]) -> list[Markup | str]:
@@ -223,7 +229,7 @@ def list_moments(view: RunView) -> list[Moment]:
 def _turn_moment(turn: TurnView) -> Moment:
     tone = {None: "work", "finished": "idle"}.get(turn.end and turn.end.value, "need")
     took = f", {span(turn.ended_at - turn.started_at)}" if turn.ended_at else ""
-    state = turn.end.value if turn.end else "running"
+    state = describe_end(turn.end) if turn.end else "running"
     title = f"Turn {turn.number}, {show_role(turn.role)}{f' on {turn.task}' if turn.task else ''}: {state}{took}"
     changed = f"{count(turn.files, 'file')}, +{turn.added} −{turn.removed}" if turn.files else ""
     text = ". ".join(part.rstrip(".") for part in (turn.summary or turn.error, changed) if part)
@@ -245,7 +251,16 @@ def _check_moments(view: RunView) -> list[Moment]:
         if any(word == "Could not run" for _, word, _ in results):
             tone = "need"
         symbol = {"pass": "pass", "fail": "failo"}.get(tone, "norun")
-        found.append(Moment(at, symbol, tone, f"Checks of {key}: {passed} / {len(results)} passed", failing))
+        when = describe_work(view.workflow, key, view.tasks)
+        found.append(
+            Moment(
+                at,
+                symbol,
+                tone,
+                f"Checks {when}: {passed} / {len(results)} passed",
+                failing,
+            )
+        )
     return found
 
 
@@ -276,8 +291,9 @@ def _group_rows(name: str, group: tuple[CostGroup, ...]) -> list[Markup]:
     if not group:
         return []
     head = tag("tr", tag("th", f"By {name}", colspan="5", scope="colgroup"), class_="g")
-    names = [show_role(one.name) if name == "role" else one.name or "not reported" for one in group]
-    return [head, *(_sum_row(shown, one.sums) for shown, one in zip(names, group, strict=True))]
+    shown = {"role": show_role, "agent": _name_agent}.get(name, str)
+    names = [shown(one.name) or "not reported" for one in group]
+    return [head, *(_sum_row(title, one.sums) for title, one in zip(names, group, strict=True))]
 
 
 def _sum_row(name: str, sums: Sums, class_: str | None = None) -> Markup:
@@ -291,7 +307,7 @@ def _chart(points: tuple[CostPoint, ...]) -> Markup | str:
     what = "Money"
     if not any(values):
         values, what = [float(point.tokens) for point in points], "Tokens"
-    if len(values) < 2 or not values[-1]:
+    if len(set(values)) < 2 or not values[-1]:
         return ""
     step = 1000 / (len(values) - 1)
     line = " ".join(f"{number * step:.0f},{58 - 56 * value / values[-1]:.1f}" for number, value in enumerate(values))
@@ -391,7 +407,7 @@ def show_checks(view: RunView) -> Markup:
     passed = sum(check.status is CheckStatus.PASSED for check in view.checks)
     parts = _grade(view)
     parts += [_matrix(scope, [one for one in view.checks if one.scope == scope]) for scope in scopes]
-    parts += [_detail(check) for check in view.checks]
+    parts += [_detail(view, check) for check in view.checks]
     return box("Evidence", *parts, id="evidence", note=f"{passed} / {count(len(view.checks), 'check')} passed")
 
 
@@ -409,7 +425,7 @@ def _grade(view: RunView) -> list[Markup]:
     ]
     kept = [(name, shown) for name, shown in facts if any(shown)]
     listed = tag("dl", [[tag("dt", name), tag("dd", _separate(shown))] for name, shown in kept], class_="kv wide")
-    return [tag("div", listed, class_="detail")]
+    return [tag("div", listed, class_="in")]
 
 
 def _separate(parts: Sequence[Markup | str]) -> list[Markup | str]:
@@ -426,9 +442,11 @@ def show_findings(view: RunView) -> Markup:
     """What the guards found, the open findings first."""
     found = sorted(view.findings, key=lambda one: not one.is_open)
     if not found:
-        return box("Findings", empty("No findings", "The guards found no gamed check."), id="findings")
+        return box("Findings", empty("No findings", "The guards found no signs of gaming."), id="findings")
     is_open = sum(one.is_open for one in found)
-    return box("Findings", *map(_finding, found), id="findings", note=f"{is_open} open of {len(found)}")
+    return box(
+        "Findings", *(_finding(view, one) for one in found), id="findings", note=f"{is_open} open of {len(found)}"
+    )
 
 
 def label_of(status: CheckStatus | None, *, flaky: bool) -> Label:
@@ -441,7 +459,7 @@ def _column(point: CheckPoint) -> int:
 
 
 def _matrix(scope: str, checks: list[CheckView]) -> Markup:
-    columns = sorted({_column(point) for check in checks for point in check.history})[-_MAX_COLUMNS:]
+    columns = sorted({_column(point) for check in checks for point in check.history})
     heads = [tag("th", one or tag("abbr", "Base", title="before the run"), scope="col") for one in columns]
     title = tag("th", f"Check of {scope}" if scope else "Check", scope="col")
     last = (tag("th", "Last", class_="num", scope="col"), tag("th", "Since the base", class_="l since", scope="col"))
@@ -462,9 +480,9 @@ def _matrix_row(check: CheckView, columns: list[int]) -> Markup:
     return tag("tr", name, *cells, tag("td", span(check.seconds), class_="num"), since)
 
 
-def _detail(check: CheckView) -> Markup:
+def _detail(view: RunView, check: CheckView) -> Markup:
     label = label_of(check.status, flaky=check.flaky)
-    when = f" in {check.history[-1].key}" if check.history else ""
+    when = f" {describe_work(view.workflow, check.history[-1].key, view.tasks)}" if check.history else ""
     summary = tag(
         "summary",
         icon("down"),
@@ -478,7 +496,7 @@ def _detail(check: CheckView) -> Markup:
         ("Reason", check.reason),
         ("Tests", _count_tests(check)),
         ("Failing", ", ".join(check.failing[:20])),
-        ("Since", check.since.key if check.since else ""),
+        ("Since", describe_work(view.workflow, check.since.key, view.tasks) if check.since else ""),
         ("Attribution", describe_attribution(check.attribution)),
         ("Took", span(check.seconds)),
         ("Ran", count(check.runs, "time")),
@@ -497,12 +515,13 @@ def _count_tests(check: CheckView) -> str:
     return f"{check.tests.passed} passed, {check.tests.failed} failed{skipped}"
 
 
-def _finding(one: FindingView) -> Markup:
+def _finding(view: RunView, one: FindingView) -> Markup:
     finding = one.finding
     label = "open" if one.is_open else "no longer there"
     tone = "need" if one.is_open else "idle"
     head = tag("p", icon("warn", tone), tag("span", *prose(finding.sentence)), class_="row top-row")
     where = (tag("code", finding.rule), " · ", tag("code", finding.place))
-    meta = tag("p", *where, f" · {one.key} · {clock(one.at)} · {label}", class_="sm dim")
+    when = describe_work(view.workflow, one.key, view.tasks)
+    meta = tag("p", *where, f" · {when} · {clock(one.at)} · {label}", class_="sm dim")
     excerpt = tag("pre", finding.excerpt, class_="out below") if finding.excerpt else ""
     return tag("div", head, meta, excerpt, class_="finding")

@@ -96,9 +96,13 @@ async function post(path, body, once) {
   return response.json();
 }
 
-// Do something with a run. If it needs the passphrase, ask for it once and try again.
-export async function act(run, action, body = {}) {
-  const path = `/api/runs/${encodeURIComponent(run)}/${action}`;
+// Do something with a run.
+export function act(run, action, body = {}) {
+  return send(`/api/runs/${encodeURIComponent(run)}/${action}`, body);
+}
+
+// Send something. If it needs the passphrase, ask for it once and try again.
+export async function send(path, body) {
   const once = crypto.randomUUID ? crypto.randomUUID() : String(Math.random());
   try {
     return await post(path, body, once);

@@ -3,6 +3,7 @@ import { render } from './vendor/preact.js';
 import { html, Icon, Loading, ErrorNote, Note, useEffect, useKeys, useRef, useState } from './lib.js';
 import { askOtherTabs, get, onPassphrase, setToken, takeToken } from './api.js';
 import { Inbox } from './inbox.js';
+import { NewRun } from './new.js';
 import { RunPage } from './run.js';
 
 export function navigate(path) {
@@ -49,11 +50,12 @@ function TopBar({ path, needs, me, project, onProject, theme }) {
     <nav class="nav only-wide" aria-label="Main">
       <a href="/" aria-current=${path === '/' ? 'page' : null}>Inbox${needs > 0 && html`<span class="count need"
         aria-label=${`${needs} need you`}>${needs}</span>`}</a>
-      <a href="/runs" aria-current=${path !== '/' ? 'page' : null}>Runs</a></nav>
+      <a href="/runs" aria-current=${!['/', '/new'].includes(path) ? 'page' : null}>Runs</a></nav>
     <span class="grow"></span>
     ${me?.read_only && html`<span class="badge idle"><${Icon} name="none" />Read-only</span>`}
     ${me && !me.read_only && me.role !== 'admin' && html`<span class="badge idle"><${Icon} name="none" />View only</span>`}
     <span class="sm dim only-wide">${me ? me.name : ''}</span>
+    ${me?.can_start && me.role === 'admin' && !me.read_only && html`<a class="btn primary only-wide" href="/new"><${Icon} name="plus" />New run</a>`}
     <button class="btn quiet icon" onClick=${toggle} aria-label=${isDark ? 'Use light colors' : 'Use dark colors'}>
       <${Icon} name="sun" /></button></header>`;
 }
@@ -62,7 +64,8 @@ function BottomBar({ path, needs }) {
   return html`<nav class="botbar" aria-label="Main">
     <a href="/" aria-current=${path === '/' ? 'page' : null}><${Icon} name="inbox" /><span class="lab">Inbox
       ${needs > 0 && html`<span class="count need">${needs}</span>`}</span></a>
-    <a href="/runs" aria-current=${path !== '/' ? 'page' : null}><${Icon} name="list" />Runs</a></nav>`;
+    <a href="/runs" aria-current=${!['/', '/new'].includes(path) ? 'page' : null}><${Icon} name="list" />Runs</a>
+    <a href="/new" aria-current=${path === '/new' ? 'page' : null}><${Icon} name="plus" />New</a></nav>`;
 }
 
 function Login({ problem, onToken }) {
@@ -137,6 +140,7 @@ function App() {
   const match = path.match(/^\/r\/([^/]+)(?:\/([a-z]+))?$/);
   const shared = { me, onLost: lost, onNeeds: setNeeds, onSay: setSaid };
   let screen = html`<${Inbox} key=${path} ...${shared} project=${project} isInbox=${path !== '/runs'} />`;
+  if (path === '/new') screen = html`<${NewRun} me=${me} project=${project} />`;
   if (match) {
     const key = decodeURIComponent(match[1]);
     screen = html`<${RunPage} key=${key} id=${key} tab=${match[2] || ''} ...${shared} />`;

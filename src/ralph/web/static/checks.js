@@ -1,26 +1,26 @@
 // Evidence: a matrix of checks by iteration, the output of each, and what the guards found.
-import { html, Badge, clock, count, Empty, ErrorNote, Icon, CopyButton, Prose, shortSpan, useEffect, useKeys, useState, copyText } from './lib.js';
+import { html, Badge, clock, count, Empty, ErrorNote, Icon, CopyButton, Prose, shortSpan, useEffect, useKeys, useMedia, useState, copyText } from './lib.js';
 import { get } from './api.js';
 import { Hunk, useDiff } from './diff.js';
 
-const MAX_COLUMNS = 12;
+const SPARK_POINTS = 12;
 
 export function ChecksTab({ view, iteration, onIteration }) {
   const scopes = [...new Set(view.checks.map((check) => check.scope))];
   const [chosen, setChosen] = useState(null);
   if (!view.checks.length) {
     return html`<section class="pane" aria-label="Checks"><div class="box"><${Empty} title=${view.run.checks.length ? 'Not checked yet'
-      : 'This run has no checks'}>${view.run.checks.length ? html`<${Prose} text=${view.run.checks.join(', ')} /> ${' '}runs before the first turn and after each.`
+      : 'This run has no checks'}>${view.run.checks.length ? html`<${Prose} text=${view.run.checks.join(', ')} /> ${' '}runs before the first turn and after each turn.`
   : 'Its result cannot be verified.'}<//></div></section>`;
   }
   const first = view.checks.find((check) => check.status !== 'passed') || view.checks[0];
   const check = view.checks.find((one) => chosen && one.scope === chosen.scope && one.title === chosen.title) || first;
-  const point = pointAt(check, chosen?.column ?? iteration) || check.history.at(-1);
+  const point = pointAt(check, iteration) || check.history.at(-1);
   return html`<section class="pane" aria-label="Checks">
     <${Grade} view=${view} />
     ${scopes.map((scope) => html`<${Matrix} key=${scope} view=${view} scope=${scope} check=${check} point=${point}
-      onChoose=${(one, column) => { setChosen({ scope: one.scope, title: one.title, column }); onIteration?.(column); }} />`)}
-    <${Detail} key=${`${check.scope} ${check.title}`} view=${view} check=${check} point=${point} />
+      onChoose=${(one, column) => { setChosen({ scope: one.scope, title: one.title }); onIteration(column); }} />
+      ${scope === check.scope && html`<${Detail} key=${`${check.scope} ${check.title}`} view=${view} check=${check} point=${point} />`}`)}
     <${Findings} view=${view} /></section>`;
 }
 
@@ -42,7 +42,7 @@ function Grade({ view }) {
 export function columnsOf(checks) {
   const columns = new Map();
   for (const check of checks) for (const point of check.history) columns.set(columnOf(point), point);
-  return [...columns.keys()].sort((a, b) => a - b).slice(-MAX_COLUMNS);
+  return [...columns.keys()].sort((a, b) => a - b);
 }
 
 function columnOf(point) {
@@ -59,24 +59,45 @@ export function labelOf(view, point) {
   return point.flaky ? labels.flaky : labels[point.status];
 }
 
+// As many columns as fit. The others are one click away.
+function useColumnCount() {
+  const isWide = useMedia('(min-width: 1600px)');
+  const isPhone = useMedia('(max-width: 719px)');
+  if (isPhone) return 4;
+  return isWide ? 12 : 7;
+}
+
 function Matrix({ view, scope, check, point, onChoose }) {
   const checks = view.checks.filter((one) => one.scope === scope);
-  const columns = columnsOf(checks);
-  return html`<div class="box scroll"><table class="mx"><caption class="sr">Checks by iteration${scope ? ` of ${scope}` : ''}</caption>
+  const all = columnsOf(checks);
+  const most = useColumnCount();
+  const [end, setEnd] = useState(null);
+  const last = Math.min(all.length, Math.max(end ?? all.length, most));
+  const first = Math.max(0, last - most);
+  const columns = all.slice(first, last);
+  const wanted = check.scope === scope ? all.indexOf(columnOf(point)) : -1;
+  // What the user chose elsewhere on the page is shown here.
+  useEffect(() => { if (wanted >= 0 && (wanted < first || wanted >= last)) setEnd(wanted + 1); }, [wanted]);
+  const hasBase = checks.some((one) => one.attribution);
+  const shown = (column) => (column ? `${scope ? 'attempt' : 'iteration'} ${column}` : 'before the run');
+  return html`<div class="box">${all.length > most && html`<header class="pager"><span class="sm dim">${scope || 'Results'}: ${shown(columns[0])} to ${columns.at(-1)} of ${all.at(-1)}</span>
+      <span class="grow"></span><button class="btn sm" disabled=${first === 0} onClick=${() => setEnd(Math.max(most, first))}>Earlier</button>
+      <button class="btn sm" disabled=${last === all.length} onClick=${() => setEnd(last + most >= all.length ? null : last + most)}>Later</button></header>`}
+    <table class="mx"><caption class="sr">Checks by iteration${scope ? ` of ${scope}` : ''}</caption>
     <thead><tr><th>${scope ? `Check of ${scope}` : 'Check'}</th>${columns.map((column) => html`<th>${column || html`<abbr
-      title="before the run">Base</abbr>`}</th>`)}<th class="only-wide">Duration</th><th class="num">Last</th>
-      <th class="l since only-wide">Since the base</th></tr></thead>
+      title="before the run">Base</abbr>`}</th>`)}<th class="spark-col">Duration</th><th class="num">Last</th>
+      ${hasBase && html`<th class="l since only-wide">Since the base</th>`}</tr></thead>
     <tbody>${checks.map((one) => html`<tr><th scope="row"><code>${one.command || one.title}</code></th>
       ${columns.map((column) => {
     const here = pointAt(one, column);
     const label = labelOf(view, here);
     const isOn = one === check && here && here === point;
-    return html`<td>${here ? html`<button class=${`cell ${isOn ? 'on' : ''}`} aria-pressed=${isOn} title=${`${label[1]}, ${shortSpan(here.seconds)}`}
+    return html`<td>${here ? html`<button class=${`cell ${isOn ? 'on' : ''}`} aria-pressed=${isOn} title=${`${label[1]} ${column ? `in ${shown(column)}` : shown(column)}, ${shortSpan(here.seconds)}`}
         onClick=${() => onChoose(one, column)}><${Icon} name=${label[0]} tone=${label[2]} label=${label[1]} /></button>`
     : html`<span class="cell"><${Icon} name=${label[0]} tone=${label[2]} label=${label[1]} /></span>`}</td>`;
   })}
-      <td class="only-wide"><${Spark} points=${one.history} /></td><td class="num">${shortSpan(one.seconds)}</td>
-      <td class="l dim since only-wide">${sinceBase(view, one)}</td></tr>`)}</tbody></table></div>`;
+      <td class="spark-col"><${Spark} points=${one.history} /></td><td class="num">${shortSpan(one.seconds)}</td>
+      ${hasBase && html`<td class="l dim since only-wide">${sinceBase(view, one)}</td>`}</tr>`)}</tbody></table></div>`;
 }
 
 function sinceBase(view, check) {
@@ -85,7 +106,7 @@ function sinceBase(view, check) {
 }
 
 function Spark({ points }) {
-  const seconds = points.slice(-MAX_COLUMNS).map((point) => point.seconds);
+  const seconds = points.slice(-SPARK_POINTS).map((point) => point.seconds);
   if (seconds.length < 2) return null;
   const most = Math.max(...seconds, 0.001);
   const at = seconds.map((value, n) => [2 + (n * 84) / (seconds.length - 1), 18 - (value / most) * 15]);
@@ -94,41 +115,66 @@ function Spark({ points }) {
     points=${at.map((pair) => pair.map((n) => n.toFixed(1)).join(',')).join(' ')} /><circle class="spark-end" cx=${x} cy=${y} r="2" /></svg>`;
 }
 
+// What a check printed in an earlier iteration is in the journal line of that verdict.
+function useResult(view, check, point) {
+  const isLast = point === check.history.at(-1);
+  const [found, setFound] = useState({ seq: 0, result: null, error: null });
+  useEffect(() => {
+    if (isLast || found.seq === point.seq) return undefined;
+    let isCurrent = true;
+    const keep = (result, error) => isCurrent && setFound({ seq: point.seq, result, error });
+    get(`/api/runs/${encodeURIComponent(view.key)}/journal?from=${point.seq}&to=${point.seq}`)
+      .then(({ lines }) => keep(lines[0]?.verdict?.results?.find((one) => one.title === check.title) || null, null))
+      .catch((error) => keep(null, error));
+    return () => { isCurrent = false; };
+  }, [isLast, point.seq, check.title]);
+  if (isLast) return { result: check, error: null };
+  return found.seq === point.seq ? found : { result: null, error: null };
+}
+
 function Detail({ view, check, point }) {
   const isLast = point === check.history.at(-1);
   const label = labelOf(view, point);
   const [whole, setWhole] = useState(null);
-  const [error, setError] = useState(null);
-  const log = isLast ? check.log : '';
-  const rerun = check.command ? `cd ${quote(view.run.project)} && ${check.command}` : '';
+  const [problem, setProblem] = useState(null);
+  const { result, error } = useResult(view, check, point);
+  const log = result?.log || '';
+  const rerun = check.command ? `cd ${quote(placeOf(view, check))} && ${check.command}` : '';
   useKeys(rerun ? { y: () => copyText(rerun) } : {});
-  useEffect(() => { setWhole(null); setError(null); }, [point]);
+  useEffect(() => { setWhole(null); setProblem(null); }, [point.seq]);
   const load = async () => {
     try {
       setWhole(await get(`/api/runs/${encodeURIComponent(view.key)}/output?log=${encodeURIComponent(log)}`));
-    } catch (problem) { setError(problem); }
+    } catch (failed) { setProblem(failed); }
   };
   const median = [...check.history].map((one) => one.seconds).sort((a, b) => a - b)[Math.floor(check.history.length / 2)];
-  const where = point.key === 'baseline' ? 'before the run' : point.iteration ? `in iteration ${point.iteration}` : `in ${point.key}`;
-  const facts = [['Verdict', html`<span class=${`c-${label[2]}`}>${label[1]}${isLast && check.code !== null ? `, exit code ${check.code}` : ''}</span>`]];
-  if (isLast && check.reason) facts.push(['Reason', check.reason]);
-  if (isLast && check.tests) facts.push(['Counts', `${check.tests.passed} passed, ${check.tests.failed} failed`]);
-  if (check.status !== 'passed' && check.since) facts.push(['Since', check.since.key === 'baseline' ? 'before the run' : `iteration ${check.since.iteration}`]);
+  const nameOf = (one) => (one.key === 'baseline' ? 'before the run' : `${check.scope ? 'attempt' : 'iteration'} ${one.iteration}`);
+  const where = point.key === 'baseline' ? 'before the run' : `in ${nameOf(point)}`;
+  const facts = [['Verdict', html`<span class=${`c-${label[2]}`}>${label[1]}${Number.isInteger(result?.code) ? `, exit code ${result.code}` : ''}</span>`]];
+  if (result?.reason) facts.push(['Reason', result.reason]);
+  if (result?.tests) facts.push(['Counts', `${result.tests.passed} passed, ${result.tests.failed} failed`]);
+  if (isLast && check.status !== 'passed' && check.since) facts.push(['Since', nameOf(check.since)]);
   if (isLast && check.same_since && check.same_since.seq !== point.seq) {
-    facts.push(['Same failure', check.same_since.key === 'baseline' ? 'since before the run' : `since iteration ${check.same_since.iteration}`]);
+    facts.push(['Same failure', `since ${nameOf(check.same_since)}`]);
   }
-  if (check.attribution) facts.push(['Attribution', view.display.attributions[check.attribution]]);
+  if (isLast && check.attribution) facts.push(['Attribution', view.display.attributions[check.attribution]]);
   facts.push(['Took', `${shortSpan(point.seconds)}, median ${shortSpan(median)}`], ['At', clock(point.at, true)]);
-  const output = whole ? whole.text : isLast ? check.output : '';
-  return html`<div class="box"><header><${Icon} name=${label[0]} tone=${label[2]} /><h3 class="cut"><code>${check.command || check.title}</code></h3>
+  const output = whole ? whole.text : result?.output || '';
+  return html`<div class="box"><header class="wraps"><${Icon} name=${label[0]} tone=${label[2]} /><h3><code>${check.command || check.title}</code></h3>
     <span class="dim now">${label[1].toLowerCase()} ${where}</span><span class="grow"></span>
     ${rerun && html`<${CopyButton} text=${rerun} label="Copy command to rerun" kbd="y" />`}</header>
     <div class="in detail"><dl class="kv">${facts.map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>
-    <div>${error && html`<${ErrorNote} error=${error} onRetry=${load} />`}
+    <div>${error && html`<${ErrorNote} error=${error} />`}${problem && html`<${ErrorNote} error=${problem} onRetry=${load} />`}
       ${output ? html`<pre class="out tall" tabindex="0" aria-label="Output">${output.split('\n').map((line) => html`<span class=${lineTone(line)}>${line}
-</span>`)}</pre>` : html`<p class="dimmer sm">${isLast ? 'Its output has no more details.' : 'The output of earlier iterations is in the run directory.'}</p>`}
+</span>`)}</pre>` : result && html`<p class="dimmer sm">${label[2] === 'pass' ? 'It passed.' : 'Its output has no more details.'}</p>`}
       ${log && !whole && html`<p class="sm below"><button class="linkish" onClick=${load}>Whole output</button></p>`}
       ${whole?.next && html`<p class="sm dimmer">The first 256 KB of ${Math.round(whole.size / 1024)} KB.</p>`}</div></div></div>`;
+}
+
+// Where the check ran. The worktrees of tasks are removed after the merge, so that their checks run in the project.
+function placeOf({ run }, check) {
+  const parts = [run.project, check.scope ? '.' : run.workspace, run.directory];
+  return parts.filter((part) => part && part !== '.').join('/');
 }
 
 function lineTone(line) {
@@ -145,12 +191,12 @@ function Findings({ view }) {
   const { data } = useDiff(view, '', open.length > 0);
   if (!open.length) return null;
   const isHeld = open.some(({ finding }) => finding.severity === 'error');
-  const weight = view.alive ? 'goes to the agent with the next prompt' : isHeld ? 'holds the result up' : 'a warning, which holds nothing up';
+  const weight = view.alive ? 'goes to the agent with the next prompt' : isHeld ? 'prevents success' : 'a warning, which does not prevent success';
   return html`<div class="box"><header><${Icon} name="warn" tone="need" /><h3>${count(open.length, 'guard finding')}</h3>
       <span class="dim">${weight}</span></header>
     ${open.map(({ finding, key }) => html`<div class="finding"><p><b><${Prose} text=${finding.sentence} /></b></p>
       <p class="sm dimmer"><code>${finding.rule}</code> · <a class="link mono" href=${`/r/${view.key}/diff`}>${finding.path}${finding.line
-  ? `:${finding.line}` : ''}</a> · ${key} · ${finding.severity}</p></div>
+  ? `:${finding.line}` : ''}</a> · ${key.replace('-', ' ')} · ${finding.severity}</p></div>
       <${FindingHunk} data=${data} finding=${finding} />`)}</div>`;
 }
 

@@ -1,5 +1,5 @@
 // The diff of the whole run or of one turn, with comments on lines. Drafts stay in this tab; what is sent is kept by the run.
-import { html, Badge, clock, count, Empty, ErrorNote, Icon, Loading, Prose, roleName, useEffect, useKeys, useRef, useState } from './lib.js';
+import { html, Badge, clock, count, Empty, ErrorNote, Icon, Loading, onCtrlEnter, Prose, roleName, useEffect, useKeys, useMedia, useRef, useState } from './lib.js';
 import { act, get } from './api.js';
 
 export function useDiff(view, turn, isWanted = true) {
@@ -22,19 +22,22 @@ export function DiffTab({ view, me, turn, onTurn }) {
   const [closed, setClosed] = useState({});
   const [isSplit, setIsSplit] = useSplit();
   const [state, setState] = useState({ phase: '', text: '' });
+  const [isDiscarding, setIsDiscarding] = useState(false);
   const isMine = me.role === 'admin' && !me.read_only && (view.alive || view.can_go_on || ['session', 'classic'].includes(view.workflow));
-  const ready = drafts.filter((draft) => draft.text.trim() && !draft.editing);
+  const ready = drafts.filter((draft) => draft.text.trim());
   const files = data?.files || [];
   const sent = placeComments(view.comments, files);
   const send = async () => {
-    if (!ready.length) return;
+    if (!ready.length || state.phase === 'sending') return;
     setState({ phase: 'sending', text: '' });
     try {
       const items = ready.map(({ path, line, side, hunk, marks, text }) => ({ path, line, side, hunk, marks, text }));
       await act(view.key, 'comments', { items });
-      setDrafts(drafts.filter((draft) => !ready.includes(draft)));
+      // What the user wrote meanwhile stays.
+      const known = new Map(drafts.map((draft) => [draft.id, draft.text]));
+      setDrafts((latest) => latest.filter((draft) => known.get(draft.id) !== draft.text));
       setState({ phase: '', text: '' });
-    } catch (problem) { setState({ phase: '', text: `${problem.what || problem.message}. ${problem.todo || ''}` }); }
+    } catch (problem) { setState({ phase: '', text: `Nothing was sent: ${problem.what || problem.message}. ${problem.todo || ''}` }); }
   };
   useKeys({ C: send });
   const turns = view.turns.filter((one) => one.files);
@@ -57,7 +60,7 @@ export function DiffTab({ view, me, turn, onTurn }) {
     ? `, ${one.task}` : ''}), ${count(one.files, 'file')}</option>`)}</select></label>
         <div class="seg only-wide" role="group" aria-label="Layout"><button aria-pressed=${!isSplit} onClick=${() => setIsSplit(false)}>Unified</button>
           <button aria-pressed=${isSplit} onClick=${() => setIsSplit(true)}>Split</button></div>
-        <span class="sm dimmer only-wide">${isMine ? 'Choose a line to comment on it.' : ''}</span></div>
+        <span class="sm dimmer only-wide">${isMine ? 'Click a line to comment on it.' : ''}</span></div>
       ${error && html`<${ErrorNote} error=${error} />`}
       ${!data && !error && html`<${Loading} lines=${8} />`}
       ${data && !files.length && html`<div class="box"><${Empty} title="Nothing changed">${turn ? 'This turn changed no files.' : 'The run has changed no files so far.'}<//></div>`}
@@ -66,74 +69,118 @@ export function DiffTab({ view, me, turn, onTurn }) {
           onClick=${() => setClosed({ ...closed, [file.path]: !closed[file.path] })}><${Icon} name=${closed[file.path] ? 'right' : 'down'} tone="idle" /></button>
         <h3 class="mono cut">${file.path}</h3><${Stat} added=${file.added} removed=${file.removed} />${file.status !== 'changed'
     && html`<span class="sm dimmer">${file.status}</span>`}<span class="grow"></span><span class="sm dimmer only-wide">${changedIn(view, file.path)}</span></header>
-        ${!closed[file.path] && html`<${FileBody} file=${file} view=${view} sent=${sent} drafts=${drafts} setDrafts=${setDrafts} isMine=${isMine} isSplit=${isSplit} />`}</article>`)}
+        ${!closed[file.path] && html`<${FileBody} file=${file} view=${view} sent=${sent} drafts=${drafts} setDrafts=${setDrafts} send=${send} isMine=${isMine} isSplit=${isSplit} />`}</article>`)}
       ${sent.filter((one) => !files.some((file) => file.path === one.path)).map((one) => html`<article class="box"><header><h3 class="mono">${one.path}</h3>
-        <span class="sm dimmer">not in these changes</span></header><div class="in"><${Sent} view=${view} comment=${one} /></div></article>`)}</div>
+        <span class="sm dimmer">not in these changes</span></header><div class="in"><${Sent} view=${view} comment=${one} /></div></article>`)}
+      ${data && drafts.filter((one) => !files.some((file) => file.path === one.path)).map((one) => html`<article class="box" key=${one.id}><header><h3 class="mono">${one.path}</h3>
+        <span class="sm dimmer">not in these changes</span></header><div class="in"><${Draft} draft=${one} drafts=${drafts} setDrafts=${setDrafts} send=${send} isStale /></div></article>`)}</div>
       ${(drafts.length > 0 || state.text) && html`<div class="send"><b>${count(ready.length, 'comment')} not sent</b><span class="dim sm only-wide">${view.alive
     ? 'The run is working: they go to the running turn as one steer, with file, line and the quoted lines.'
     : 'The run has stopped: they reach it when it continues.'}</span>
         ${state.text && html`<span class="sm c-fail" role="alert">${state.text}</span>`}<span class="grow"></span>
-        <button class="btn" onClick=${() => setDrafts([])}>Discard</button>
+        ${isDiscarding ? html`<button class="btn danger" onClick=${() => { setDrafts([]); setIsDiscarding(false); }}>Discard ${count(drafts.length, 'comment')}</button>
+          <button class="btn quiet" onClick=${() => setIsDiscarding(false)}>Keep them</button>`
+    : html`<button class="btn" onClick=${() => (ready.length ? setIsDiscarding(true) : setDrafts([]))}>Discard${ready.length ? '…' : ''}</button>
         <button class="btn primary" disabled=${!ready.length || state.phase === 'sending'} onClick=${send}>${state.phase === 'sending' ? 'Sending…'
-    : `Send ${count(ready.length, 'comment')}`} <kbd>C</kbd></button></div>`}</section>`;
+    : `Send ${count(ready.length, 'comment')}`} <kbd>C</kbd></button>`}</div>`}</section>`;
 }
 
-function FileBody({ file, view, sent, drafts, setDrafts, isMine, isSplit }) {
+function FileBody({ file, view, sent, drafts, setDrafts, send, isMine, isSplit }) {
   if (file.binary) return html`<${Empty} title="Binary file" />`;
   const comment = (line, side, hunk, marks) => {
+    const known = drafts.find((one) => one.path === file.path && one.line === line && one.side === side);
+    if (known) {
+      setDrafts(drafts.map((one) => (one === known ? { ...one, editing: true } : one)));
+      return;
+    }
     const draft = { path: file.path, line, side, hunk, marks, text: '', editing: true, id: `${file.path} ${side} ${line} ${Date.now()}` };
-    setDrafts([...drafts, draft]);
+    // A draft without words is not worth keeping when the user goes to another line.
+    setDrafts([...drafts.filter((one) => one.text.trim()), draft]);
   };
-  const Lines = isSplit ? SplitHunk : Hunk;
-  return html`<table class=${`hunk ${isSplit ? 'split' : ''}`}><tbody>${file.hunks.map((hunk) => html`<${Lines} hunk=${hunk} onComment=${isMine ? comment : null}
-      below=${(line) => [
+  const mine = drafts.filter((one) => one.path === file.path);
+  const shown = file.hunks.flatMap((hunk) => hunk.lines);
+  const show = (draft, isStale) => html`<${Draft} key=${draft.id} draft=${draft} drafts=${drafts} setDrafts=${setDrafts} send=${send} isStale=${isStale} />`;
+  const below = (line) => [
     ...sent.filter((one) => one.path === file.path && !one.isStale && isAt(one, line)).map((one) => html`<${Sent} view=${view} comment=${one} />`),
-    ...drafts.filter((one) => one.path === file.path && isAt(one, line)).map((one) => html`<${Draft} draft=${one} drafts=${drafts} setDrafts=${setDrafts} />`),
-  ]} />`)}
+    ...mine.filter((one) => isAt(one, line)).map((one) => show(one, false)),
+  ];
+  const Lines = isSplit ? SplitHunk : Hunk;
+  return html`<table class=${`hunk ${isSplit ? 'split' : ''}`} onKeyDown=${isMine ? moveBetweenLines : null}><tbody>
+    ${file.hunks.map((hunk, n) => html`<${Lines} hunk=${hunk} isFirst=${n === 0} onComment=${isMine ? comment : null} below=${below} />`)}
     ${sent.filter((one) => one.path === file.path && one.isStale).map((one) => html`<tr><td class="cm" colspan=${isSplit ? 6 : 4}><${Sent} view=${view} comment=${one} /></td></tr>`)}
+    ${mine.filter((one) => !shown.some((line) => isAt(one, line))).map((one) => html`<tr key=${one.id}><td class="cm" colspan=${isSplit ? 6 : 4}>${show(one, true)}</td></tr>`)}
     </tbody></table>${file.left_out > 0 && html`<p class="sm dimmer in">${count(file.left_out, 'more line')}; <code>ralph diff ${view.run.id}</code> shows all.</p>`}`;
 }
 
-export function Hunk({ hunk, hit = 0, onComment = null, below = null }) {
+// Only the first line of a file is a tab stop. From there, j and k or the arrows go from line to line, and c comments.
+function moveBetweenLines(event) {
+  if (!event.target.classList.contains('add-comment') || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (/^[0-9]$/.test(event.key)) { event.stopPropagation(); return; }
+  if (event.key === 'c') { event.preventDefault(); event.target.click(); return; }
+  const step = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 }[event.key];
+  if (!step) return;
+  event.preventDefault();
+  const all = [...document.querySelectorAll('.diff-main .add-comment')];
+  all[all.indexOf(event.target) + step]?.focus();
+}
+
+export function Hunk({ hunk, hit = 0, isFirst = false, onComment = null, below = null }) {
   return html`<tr class="at"><td class="n"></td><td class="n"></td><td class="s"></td><td>${hunk.head} ${hunk.context}</td></tr>
-    ${hunk.lines.map((line, n) => {
+    ${hunk.lines.flatMap((line, n) => {
     const [sign, old, fresh, text] = line;
     const kind = sign === '+' ? 'add' : sign === '-' ? 'del' : '';
     const notes = below ? below(line) : [];
-    return html`<tr class=${`${kind} ${hit && hit === fresh ? 'hit' : ''}`}><td class="n">${old ?? ''}</td><td class="n">${fresh ?? ''}</td>
-        <td class="s"><${Sign} hunk=${hunk} n=${n} onComment=${onComment} /></td>
-        <td>${text}</td></tr>
-      ${notes.length > 0 && html`<tr><td class="cm" colspan="4">${notes}</td></tr>`}`;
+    const open = onComment && clickOf(hunk, n, onComment);
+    const row = html`<tr key=${`${old}-${fresh}`} class=${`${kind} ${hit && hit === fresh ? 'hit' : ''} ${open ? 'can' : ''}`} onClick=${open}><td class="n">${old ?? ''}</td><td class="n">${fresh ?? ''}</td>
+        <td class="s"><${Sign} hunk=${hunk} n=${n} isStop=${isFirst && n === 0} onComment=${onComment} /></td>
+        <td>${text}</td></tr>`;
+    return notes.length ? [row, html`<tr key=${`notes ${old}-${fresh}`}><td class="cm" colspan="4">${notes}</td></tr>`] : [row];
   })}`;
 }
 
-// The sign of a line. A click on it comments on the line.
-function Sign({ hunk, n, onComment }) {
+// A click anywhere on a line comments on it, unless the user selects text.
+function clickOf(hunk, n, onComment) {
+  return () => {
+    if (!String(getSelection()).trim()) commentOn(hunk, n, onComment);
+  };
+}
+
+function commentOn(hunk, n, onComment) {
+  const [sign, old, fresh] = hunk.lines[n];
+  const isOld = sign === '-';
+  onComment(isOld ? old : fresh, isOld ? 'old' : 'new', around(hunk.lines, n), [Math.min(n, 2)]);
+}
+
+// The sign of a line is the button that comments on it, for the keyboard and for screen readers.
+function Sign({ hunk, n, isStop = false, onComment }) {
   const [sign, old, fresh] = hunk.lines[n];
   const isOld = sign === '-';
   const shown = isOld ? '−' : sign;
   if (!onComment) return shown;
-  const number = isOld ? old : fresh;
-  return html`<button class="add-comment" aria-label=${`Comment on ${isOld ? 'removed line' : 'line'} ${number}`}
-    onClick=${() => onComment(number, isOld ? 'old' : 'new', around(hunk.lines, n), [Math.min(n, 2)])}>${shown}</button>`;
+  return html`<button class="add-comment" tabindex=${isStop ? 0 : -1} aria-label=${`Comment on ${isOld ? 'removed line' : 'line'} ${isOld ? old : fresh}`}
+    onClick=${(event) => { event.stopPropagation(); commentOn(hunk, n, onComment); }}>${shown}</button>`;
 }
 
 // The old lines on the left, the new ones on the right. Removed and added lines that follow each other share rows.
-function SplitHunk({ hunk, onComment = null, below = null }) {
-  const cells = (n, kind) => {
+function SplitHunk({ hunk, isFirst = false, onComment = null, below = null }) {
+  const cells = (n, kind, isStop) => {
     if (n === null) return html`<td class="n none"></td><td class="s none"></td><td class="none"></td>`;
     const [sign, old, fresh, text] = hunk.lines[n];
     const isOld = kind === 'old';
-    const tone = sign === '-' ? 'del' : sign === '+' ? 'add' : '';
-    return html`<td class=${`n ${tone}`}>${isOld ? old : fresh}</td>
-      <td class=${`s ${tone}`}>${isOld && sign !== '-' ? '' : html`<${Sign} hunk=${hunk} n=${n} onComment=${onComment} />`}</td><td class=${tone}>${text}</td>`;
+    const tone = `${sign === '-' ? 'del' : sign === '+' ? 'add' : ''} ${onComment ? 'can' : ''}`;
+    const open = onComment && clickOf(hunk, n, onComment);
+    return html`<td class=${`n ${tone}`} onClick=${open}>${isOld ? old : fresh}</td>
+      <td class=${`s ${tone}`} onClick=${open}>${isOld && sign !== '-' ? '' : html`<${Sign} hunk=${hunk} n=${n} isStop=${isStop} onComment=${onComment} />`}</td>
+      <td class=${tone} onClick=${open}>${text}</td>`;
   };
   return html`<tr class="at"><td class="n"></td><td class="s"></td><td>${hunk.head} ${hunk.context}</td><td class="n"></td><td class="s"></td><td></td></tr>
-    ${pairLines(hunk.lines).map(([left, right]) => {
+    ${pairLines(hunk.lines).flatMap(([left, right], at) => {
     const both = left === right ? [left] : [left, right].filter((n) => n !== null);
     const notes = below ? both.flatMap((n) => below(hunk.lines[n])) : [];
-    return html`<tr>${cells(left, 'old')}${cells(right, 'new')}</tr>
-      ${notes.length > 0 && html`<tr><td class="cm" colspan="6">${notes}</td></tr>`}`;
+    const name = both.map((n) => hunk.lines[n].slice(1, 3).join('-')).join(' ');
+    const isStop = isFirst && at === 0;
+    const row = html`<tr key=${name}>${cells(left, 'old', isStop)}${cells(right, 'new', isStop && (left === null || left === right))}</tr>`;
+    return notes.length ? [row, html`<tr key=${`notes ${name}`}><td class="cm" colspan="6">${notes}</td></tr>`] : [row];
   })}`;
 }
 
@@ -158,14 +205,8 @@ function pairLines(lines) {
 
 // Two columns need a wide screen. The choice holds for this tab of the browser.
 function useSplit() {
-  const wide = matchMedia('(min-width: 1000px)');
-  const [isWide, setIsWide] = useState(wide.matches);
+  const isWide = useMedia('(min-width: 1000px)');
   const [isWanted, setIsWanted] = useState(sessionStorage.getItem('ralph-split') === 'yes');
-  useEffect(() => {
-    const change = () => setIsWide(wide.matches);
-    wide.addEventListener('change', change);
-    return () => wide.removeEventListener('change', change);
-  }, []);
   return [isWide && isWanted, (value) => { sessionStorage.setItem('ralph-split', value ? 'yes' : ''); setIsWanted(value); }];
 }
 
@@ -212,17 +253,29 @@ function lines(comment) {
   return comment.last_line ? `lines ${comment.line} to ${comment.last_line}` : `line ${comment.line}`;
 }
 
-function Draft({ draft, drafts, setDrafts }) {
+function Draft({ draft, drafts, setDrafts, send, isStale = false }) {
   const area = useRef(null);
   useEffect(() => { if (draft.editing) area.current?.focus(); }, [draft.editing]);
   const change = (facts) => setDrafts(drafts.map((one) => (one.id === draft.id ? { ...one, ...facts } : one)));
-  const remove = () => setDrafts(drafts.filter((one) => one.id !== draft.id));
-  return html`<div class="cmt" data-comment="draft"><div class="meta"><b>You</b><span>line ${draft.line} · not sent</span><span class="grow"></span>
+  const own = useRef(null);
+  // The keyboard goes on at the line: the row above has its button.
+  const goToLine = () => [...(own.current?.closest('tr')?.previousElementSibling?.querySelectorAll('.add-comment') || [])].at(-1)?.focus();
+  const remove = () => { goToLine(); setDrafts(drafts.filter((one) => one.id !== draft.id)); };
+  const close = () => {
+    if (!draft.text.trim()) { remove(); return; }
+    goToLine();
+    change({ editing: false });
+  };
+  const press = (event) => {
+    if (event.key === 'Escape') { event.stopPropagation(); close(); } else onCtrlEnter(() => { goToLine(); send(); })(event);
+  };
+  return html`<div class="cmt" data-comment="draft" ref=${own}><div class="meta"><b>You</b><span>${isStale ? 'was ' : ''}${draft.side === 'old' ? 'removed ' : ''}line ${draft.line} · not sent</span><span class="grow"></span>
       <${Badge} label=${['edit', 'Draft', 'idle']} /></div>
-    ${draft.editing ? html`<label><span class="sr">Comment</span><textarea ref=${area} rows="2" value=${draft.text}
+    ${isStale && html`<pre class="out">${draft.hunk}</pre>`}
+    ${draft.editing ? html`<label><span class="sr">Comment</span><textarea ref=${area} rows="2" value=${draft.text} onKeyDown=${press}
         onInput=${(event) => change({ text: event.target.value })}></textarea></label>
-      <div class="row"><button class="btn sm" disabled=${!draft.text.trim()} onClick=${() => change({ editing: false })}>Keep</button>
-      <button class="btn sm quiet" onClick=${remove}>Remove</button></div>`
+      <div class="row wrap"><button class="btn sm" disabled=${!draft.text.trim()} onClick=${close}>Keep</button>
+      <button class="btn sm quiet" onClick=${remove}>Remove</button><span class="sm dimmer only-wide"><kbd>Ctrl Enter</kbd> sends all comments</span></div>`
     : html`<p>${draft.text}</p><div class="row"><button class="btn sm" onClick=${() => change({ editing: true })}>Edit</button>
       <button class="btn sm quiet" onClick=${remove}>Remove</button></div>`}</div>`;
 }
@@ -230,7 +283,11 @@ function Draft({ draft, drafts, setDrafts }) {
 function useDrafts(key) {
   const name = `ralph-drafts ${key}`;
   const [drafts, setDrafts] = useState(() => { try { return JSON.parse(sessionStorage.getItem(name)) || []; } catch { return []; } });
-  const save = (value) => { sessionStorage.setItem(name, JSON.stringify(value)); setDrafts(value); };
+  const save = (change) => setDrafts((before) => {
+    const after = typeof change === 'function' ? change(before) : change;
+    sessionStorage.setItem(name, JSON.stringify(after));
+    return after;
+  });
   return [drafts, save];
 }
 

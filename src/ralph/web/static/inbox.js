@@ -1,6 +1,6 @@
 // The inbox and the list of runs: what needs the user first, then groups. Updates never move what the user points at.
-import { html, agentName, Bar, count, Empty, ErrorNote, firstLine, Icon, Loading, money, Note, Prose, span, State, useClock, useEffect, useKeys,
-  useMemo, useRef, useState } from './lib.js';
+import { html, agentName, Bar, count, Empty, ErrorNote, firstLine, Icon, Loading, money, Note, Prose, span, spentMoney, State, useClock, useEffect, useKeys,
+  useMedia, useMemo, useRef, useState } from './lib.js';
 import { act, getTagged, stream } from './api.js';
 import { NeedCard } from './needs.js';
 import { SelectBar, useSelection } from './select.js';
@@ -51,7 +51,7 @@ export function Inbox({ me, project, isInbox, onLost, onNeeds, onSay }) {
         onClick=${() => setByProject(true)}>By project</button></div>
       ${isMine && rows.length > 0 && html`<button class="btn" aria-pressed=${selection.isOn} onClick=${selection.toggleMode}>${selection.isOn ? 'End selection' : 'Select'} <kbd>s</kbd></button>`}
       <span class="grow"></span>
-      <${Isolation} rows=${rows} /><span class="dim sm only-wide">Next that needs you <kbd>w</kbd></span></div>
+      <${Isolation} rows=${rows} /><span class="dim sm only-wide">Next run that needs you <kbd>w</kbd></span></div>
     ${list.error && (list.error.status === 400
     ? html`<p class="sm c-fail row filter-error" role="alert"><${Icon} name="failo" />${list.error.what}: ${list.error.todo}</p>`
     : html`<${ErrorNote} error=${list.error} onRetry=${list.reload} />`)}
@@ -120,22 +120,24 @@ function Table({ rows, byProject, groups, counts, now, more, me, hasCards, selec
     return [...found];
   }, [rows, byProject]);
   const [closed, setClosed] = useState({});
+  // The headline needs the room. The page of the run shows the branch, too.
+  const hasBranch = useMedia('(min-width: 1440px)');
   return html`<table class="runs"><caption class="sr">Runs</caption>
     <colgroup><col class="c1" /><col /><col class="c3 only-wide" /><col class="c4 only-wide" /><col class="c5 only-wide" />
-      <col class="c6 only-wide" /><col class="c7 only-wide" /><col class="c8" /></colgroup>
+      <col class="c6 only-wide" />${hasBranch && html`<col class="c7" />`}<col class="c8" /></colgroup>
     <thead class="only-wide"><tr><th>State</th><th>Run and what is happening</th><th class="num">Iteration</th><th class="num">Checks</th>
-      <th class="cost-col">Cost</th><th>Agent</th><th>Branch</th><th class="num">Age</th></tr></thead>
-    ${sections.map(([name, members]) => html`<tbody key=${name}><tr class="g"><td colspan="8"><span class="row">
+      <th class="cost-col">Cost</th><th>Agent</th>${hasBranch && html`<th>Branch</th>`}<th class="num">Age</th></tr></thead>
+    ${sections.map(([name, members]) => html`<tbody key=${name}><tr class="g"><td colspan=${hasBranch ? 8 : 7}><span class="row">
       <button class="linkish plain row" aria-expanded=${!closed[name]}
         onClick=${() => setClosed({ ...closed, [name]: !closed[name] })}><${Icon} name=${closed[name] ? 'right' : 'down'} tone="idle" />
         ${byProject ? name : titleOf(name, groups, hasCards)}</button>
       <span class="count">${byProject || name === 'needs you' ? members.length : counts[name] ?? members.length}</span><span class="grow"></span>
       <span class="sm dimmer plainweight only-wide">${byProject ? '' : groups[name]?.[1]}</span></span></td></tr>
-      ${!closed[name] && members.map((row) => html`<${Row} key=${row.key} row=${row} now=${now} me=${me} selection=${selection} />`)}</tbody>`)}
+      ${!closed[name] && members.map((row) => html`<${Row} key=${row.key} row=${row} now=${now} me=${me} selection=${selection} hasBranch=${hasBranch} />`)}</tbody>`)}
   </table>${more && html`<p class="more"><button class="btn" onClick=${more}>Show 100 more</button></p>`}`;
 }
 
-function Row({ row, now, me, selection }) {
+function Row({ row, now, me, selection, hasBranch }) {
   const isOneLine = row.group === 'done';
   const title = firstLine(row.task) || row.id;
   const wake = () => act(row.key, 'snooze', { minutes: 0 });
@@ -154,10 +156,10 @@ function Row({ row, now, me, selection }) {
     <td class="num only-wide">${row.iteration ? `${row.iteration}${row.max_iterations ? ` / ${row.max_iterations}` : ''}` : ''}</td>
     <td class="num only-wide">${row.checks_total ? `${row.checks_passed} / ${row.checks_total}` : ''}</td>
     <td class="cost-col only-wide">${cost === null ? html`<span class="sm dimmer">unknown</span>` : isOneLine || !limit
-    ? html`<span class="sm">${row.spent.turns ? money(cost) : ''}</span>`
-    : html`<div class="cost"><span class="v"><span>${money(cost)}</span><span class="dimmer">of ${money(limit)}</span></span>
+    ? html`<span class="sm">${row.spent.turns ? spentMoney(row.spent, cost) : ''}</span>`
+    : html`<div class="cost"><span class="v"><span>${spentMoney(row.spent, cost)}</span><span class="dimmer">of ${money(limit)}</span></span>
         <${Bar} share=${limit ? cost / limit : 0} /></div>`}</td>
-    <td class="dim only-wide cut" title=${row.agent}>${agentName(row.agent)}</td><td class="mono dim only-wide" title=${row.branch}>${row.branch}</td>
+    <td class="dim only-wide" title=${row.agent}>${agentName(row.agent)}</td>${hasBranch && html`<td class="mono dim">${row.branch}</td>`}
     <td class="num dim">${span(now - (row.created_at || row.since || now))}</td></tr>`;
 }
 

@@ -47,8 +47,8 @@ export function Note({ kind = '', icon = 'warn', children }) {
 }
 
 export function ErrorNote({ error, onRetry }) {
-  return html`<${Note} kind="fail" icon="failo"><b>${error.what}.</b>${' '}
-    ${error.where && html`<code>${error.where}</code>`}${' '}${error.todo}${' '}
+  return html`<${Note} kind="fail" icon="failo"><b>${sentence(error.what)}.</b>${' '}
+    ${error.where && html`<span class="dim">(<code>${error.where}</code>)</span>`}${' '}<${Prose} text=${sentence(error.todo || '')} />${' '}
     ${onRetry && html`<button class="linkish" onClick=${onRetry}>Try again</button>`}<//>`;
 }
 
@@ -93,6 +93,26 @@ export function useClock(seconds = 5) {
   return Date.now() / 1000;
 }
 
+export function useMedia(query) {
+  const [matches, setMatches] = useState(() => matchMedia(query).matches);
+  useEffect(() => {
+    const media = matchMedia(query);
+    const change = () => setMatches(media.matches);
+    change();
+    media.addEventListener('change', change);
+    return () => media.removeEventListener('change', change);
+  }, [query]);
+  return matches;
+}
+
+// A long list: the newest first, and the others after a click.
+export function useShort(items, most) {
+  const [isWhole, setIsWhole] = useState(false);
+  const rest = items.length - most;
+  if (isWhole || rest <= 0) return [items, null];
+  return [items.slice(0, most), html`<li><button class="linkish sm" onClick=${() => setIsWhole(true)}>Show ${rest} earlier</button></li>`];
+}
+
 // Keys act only if the user is not typing. `keys` maps a key to a function.
 export function useKeys(keys, within = null) {
   const latest = useRef(keys);
@@ -107,6 +127,15 @@ export function useKeys(keys, within = null) {
     target.addEventListener('keydown', handle);
     return () => target.removeEventListener('keydown', handle);
   }, [within?.current]);
+}
+
+// For text fields: Ctrl+Enter does what the button below does. Enter alone makes a new line.
+export function onCtrlEnter(send) {
+  return (event) => {
+    if (event.key !== 'Enter' || !(event.ctrlKey || event.metaKey)) return;
+    event.preventDefault();
+    send();
+  };
 }
 
 export function isTyping(node) {
@@ -143,6 +172,11 @@ export function agentName(text) {
 
 export function money(value) {
   return `$${value.toFixed(value && value < 0.1 ? 3 : 2)}`;
+}
+
+// What was spent at least, if some turns reported no price.
+export function spentMoney(spent, cost = spent.cost) {
+  return `${spent.unpriced_turns ? '≥ ' : ''}${money(cost)}`;
 }
 
 export function count(n, noun) {

@@ -40,7 +40,7 @@ function Turn({ view, turn, live, now }) {
   const cost = turn.usage.cost ?? turn.activity?.usage.cost;
   return html`<article class="box turn" data-turn=${turn.number}><header>
       <${Icon} name=${isRunning ? 'work' : turn.end === 'finished' ? 'check' : 'failo'} tone=${isRunning ? 'work'
-  : turn.end === 'finished' ? 'pass' : 'fail'} label=${isRunning ? 'running' : turn.end} />
+  : turn.end === 'finished' ? 'pass' : 'fail'} label=${isRunning ? 'running' : view.display.turn_ends[turn.end]} />
       <h3 class="cut">${title}</h3><span class="dim sm now cut agent only-wide" title=${turn.agent}>${agentName(turn.agent)}</span><span class="grow"></span>
       <label class="field sm only-wide"><span class="sr">Search this turn</span><input placeholder="Search" value=${search}
         onInput=${(event) => setSearch(event.target.value)} /></label>
@@ -55,7 +55,7 @@ function Turn({ view, turn, live, now }) {
       ${shown.map((item) => html`<${Item} key=${item.first} item=${item} isLast=${isRunning && item === items.at(-1)} />`)}
       ${more && html`<li class="ev"><button class="btn sm" onClick=${more}>Load more</button></li>`}
       ${!isRunning && html`<li class="ev"><div class="h"><${Icon} name=${turn.end === 'finished' ? 'check' : 'failo'} tone=${turn.end
-  === 'finished' ? 'pass' : 'fail'} /><span class="dim">The turn ended: ${turn.end}${turn.files
+  === 'finished' ? 'pass' : 'fail'} /><span class="dim">The turn ended: ${view.display.turn_ends[turn.end]}${turn.files
   ? `, ${count(turn.files, 'file')} changed` : ''}</span>${turn.files > 0 && html`<span class="dstat"><span class="plus">+${turn.added}</span>
         <span class="minus">−${turn.removed}</span></span>`}<span class="time">${clock(turn.ended_at, true)}</span></div>
         ${(turn.error || turn.summary) && html`<p class="sm dim below">${turn.error || turn.summary}</p>`}</li>`}</ul>
@@ -142,7 +142,7 @@ function Item({ item, isLast = false }) {
     const text = item.event.text;
     const hasMore = Boolean(item.result?.text) || text.includes('\n') || text.length > 120;
     return html`<li class="ev tool"><button class="h fold" aria-expanded=${open} disabled=${!hasMore} onClick=${() => setOpen(!open)}>
-        <${Icon} name=${toolIcon(text)} /><code class="cut">${text.split('\n')[0]}</code>
+        <${Icon} name=${toolIcon(text)} /><code class=${hasMore ? 'cut' : ''}>${text.split('\n')[0]}</code>
         ${item.result?.is_error && html`<${Icon} name="failo" tone="fail" label="failed" />`}
         ${!item.result && isLast && html`<span class="dimmer sm now">running</span>`}<${Time} at=${item.event.at} /></button>
       ${open && html`<pre class="out" tabindex="0">${text.includes('\n') || text.length > 120 ? `${text}\n\n` : ''}${item.result?.text || ''}${item.result?.more

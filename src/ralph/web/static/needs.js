@@ -1,5 +1,5 @@
 // Cards for what needs the user, answered in place. Keys work only while the card has the focus.
-import { html, Badge, CopyButton, count, firstLine, Icon, Prose, clock, sentence, span, useKeys, useRef, useState } from './lib.js';
+import { html, Badge, CopyButton, count, firstLine, Icon, onCtrlEnter, Prose, clock, sentence, span, useKeys, useRef, useState } from './lib.js';
 import { act } from './api.js';
 
 export function NeedCard({ row, need, label, now, me, onDone, showsRun = true }) {
@@ -40,7 +40,7 @@ function Question({ row, need, run, isMine, isSending, card, id }) {
   const [text, setText] = useState('');
   const area = useRef(null);
   const answer = choice === own ? text.trim() : need.options[choice];
-  const send = () => answer && run('answers', { question: need.id, text: answer }, `Answered “${answer}”. The agent gets it now.`);
+  const send = () => answer && isMine && !isSending && run('answers', { question: need.id, text: answer }, `Answered “${answer}”. The agent gets it now.`);
   const keys = { r: send };
   need.options.forEach((_, n) => { keys[String(n + 1)] = () => setChoice(n); });
   keys[String(own + 1)] = () => { setChoice(own); setTimeout(() => area.current?.focus()); };
@@ -57,7 +57,7 @@ function Question({ row, need, run, isMine, isSending, card, id }) {
       checked=${choice === own} onChange=${() => { setChoice(own); setTimeout(() => area.current?.focus()); }} />Something else, in
       my words…<span class="grow"></span><kbd class="only-wide">${own + 1}</kbd></label>`}
     ${choice === own && html`<label class="composer"><span class="sr">Your answer</span><textarea ref=${area} rows="2"
-      placeholder="Your answer" value=${text} onInput=${(event) => setText(event.target.value)}></textarea></label>`}
+      placeholder="Your answer" value=${text} onKeyDown=${onCtrlEnter(send)} onInput=${(event) => setText(event.target.value)}></textarea></label>`}
     </fieldset>
     <div class="acts"><button class="btn primary" disabled=${!isMine || !answer || isSending} onClick=${send}>
       ${isSending ? 'Sending…' : 'Send answer'} <kbd>r</kbd></button><span class="grow"></span>
@@ -89,7 +89,8 @@ function ResumeBody({ row, need, run, isMine, isSending, card, showsRun, id }) {
   const [text, setText] = useState('');
   const asks = ['guidance', 'feedback'].includes(need.kind);
   const rest = showsRun ? restOfHeadline(row, need) : '';
-  const go = () => run('resume', { text }, 'It continues now.');
+  const canGo = isMine && !isSending && (!asks || text.trim());
+  const go = () => canGo && run('resume', { text }, 'It continues now.');
   const area = useRef(null);
   const aside = () => run('snooze', { minutes: 60 }, 'Snoozed for an hour. A question ends the snooze.');
   useKeys(isMine ? { r: () => area.current?.focus(), z: aside } : {}, card);
@@ -99,9 +100,9 @@ function ResumeBody({ row, need, run, isMine, isSending, card, showsRun, id }) {
     ${rest && html`<p class="sm dim body"><${Prose} text=${sentence(rest)} /></p>`}
     <label class="composer body"><span class="sr">Guidance</span><textarea ref=${area} rows="2" value=${text}
       placeholder=${need.kind === 'feedback' ? 'Your feedback' : asks ? 'Your guidance' : 'Guidance for the next turn, if any'}
-      onInput=${(event) => setText(event.target.value)}></textarea></label>
+      onKeyDown=${onCtrlEnter(go)} onInput=${(event) => setText(event.target.value)}></textarea></label>
     <div class="acts"><button class=${`btn ${asks ? 'primary' : ''}`} title="Needs your passphrase" onClick=${go}
-        disabled=${!isMine || isSending || (asks && !text.trim())}>${isSending ? 'Starting…' : 'Resume…'}</button>
+        disabled=${!canGo}>${isSending ? 'Starting…' : 'Resume…'}</button>
       ${showsRun && html`<a class="btn quiet" href=${`/r/${row.key}/checks`}>Evidence</a>`}
       <${CopyButton} text=${need.command} label="Copy command" kind="quiet" />
       <button class="btn quiet" disabled=${!isMine || isSending} onClick=${aside}>Snooze 1 h <kbd>z</kbd></button><span class="grow"></span>
@@ -133,10 +134,10 @@ function Conflict({ row, need, showsRun, id }) {
   return html`<h3 class="ask" id=${id}><${Prose} text=${need.text.split(':')[0]} /></h3>
     <p class="why">Both branches are kept.</p>
     <ul class="body facts">${need.files.slice(0, 6).map((file) => html`<li><${Icon} name="conflict" tone="fail" />
-      <code>${file}</code></li>`)}</ul>
+      <code>${file}</code></li>`)}${need.files.length > 6 && html`<li class="sm dim">and ${need.files.length - 6} more</li>`}</ul>
     <div class="acts">${showsRun && html`<a class="btn" href=${`/r/${row.key}`}>Open the run</a>`}
       <${CopyButton} text=${need.command} label="Copy command" kind="quiet" /><span class="grow"></span>
-      <span class="sm dimmer cut mono">${need.branch}</span></div>`;
+      <span class="sm dimmer mono">${need.branch}</span></div>`;
 }
 
 function Missing({ row, need, id }) {

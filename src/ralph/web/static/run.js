@@ -1,6 +1,6 @@
 // The page of one run: headline, limits, actions, the work on the left, tabs.
-import { html, agentName, Badge, Bar, clock, CopyButton, count, ErrorNote, firstLine, Icon, Loading, money, Note, Prose, roleName, sentence, span, tokens, useClock, useEffect,
-  useKeys, useRef, useState } from './lib.js';
+import { html, agentName, Badge, Bar, clock, CopyButton, count, ErrorNote, firstLine, Icon, Loading, money, Note, Prose, roleName, sentence, span, spentMoney, tokens, useClock, useEffect,
+  useKeys, useRef, useShort, useState } from './lib.js';
 import { act, get, stream } from './api.js';
 import { navigate } from './app.js';
 import { ChecksTab, columnsOf, labelOf, pointAt } from './checks.js';
@@ -62,9 +62,9 @@ export function RunPage({ id, tab, me, onLost, onSay }) {
   return html`<${Head} view=${view} now=${now} id=${id} tab=${current} isMine=${isMine} panel=${panel} setPanel=${setPanel} send=${send} steer=${steer} />
     ${(problem || offline || gone || view.doubt || view.needs.length > 0) && html`<div class="strip">
       ${problem && html`<${Note} kind="fail" icon="failo">${problem}<//>`}
-      ${gone && html`<${Note} kind="need"><b>The run was removed.</b> What you see is the last that was known. <a class="link" href="/">Inbox</a><//>`}
+      ${gone && html`<${Note} kind="need"><b>The run was removed.</b> This is its last known state. <a class="link" href="/">Inbox</a><//>`}
       ${offline && !gone && html`<${Note} kind="need"><b>Not connected.</b> What you see is from ${offline}. Trying again.<//>`}
-      ${view.doubt && html`<${Note} kind="need"><b>Ralph cannot vouch for this run:</b> ${view.doubt}.<//>`}
+      ${view.doubt && html`<${Note} kind="need"><b>Ralph cannot verify this run:</b> ${view.doubt}.<//>`}
       ${!gone && isReview && view.needs.length > 0 && html`<a class="note need only-phone" href=${`/r/${id}/${view.alive ? 'live' : 'checks'}`}>
         <${Icon} name=${view.display.need_labels[0][0]} tone="need" /><span><b>${view.display.need_labels[0][1]}.</b> <${Prose} text=${sentence(firstLine(view.needs[0].text))} /></span></a>`}
       ${!gone && html`<div class=${`needs ${isReview ? 'only-wide' : ''}`}>${view.needs.slice(0, 4).map((need, n) => html`<${NeedCard} key=${`${need.kind}-${need.id}`} row=${row} need=${need} label=${view.display.need_labels[n]}
@@ -92,10 +92,11 @@ function Head({ view, now, id, tab, isMine, panel, setPanel, send, steer }) {
       ${view.display.grade[1] !== view.display.label[1] && html`<${Badge} label=${view.display.grade} />`}${view.display.sandbox && html`<span class="row" title=${view.sandbox}><${Badge} label=${view.display.sandbox} /></span>`}<span class="grow"></span><${Actions} view=${view} isMine=${isMine} setPanel=${setPanel} send=${send} steer=${steer} /></div>
     ${panel && html`<${Confirm} view=${view} panel=${panel} onClose=${() => setPanel('')} send=${send} />`}
     <p class="headline"><${Prose} text=${sentence(view.headline)} /></p>
+    ${view.alive && view.reasons.map((reason) => html`<p class="row c-need"><${Icon} name="warn" /><${Prose} text=${sentence(reason)} /></p>`)}
     <div class="limits">${view.limits.filter((limit) => limit.name !== 'deadline').map((limit) => html`<div class="limit"><div class="k">
-      <span>${view.display.limits[limit.name] || limit.name}</span><span>${amount(limit)}</span></div><${Bar} share=${limit.share} /></div>`)}
+      <span>${view.display.limits[limit.name] || limit.name}</span><span>${amount(limit, view.spent)}</span></div><${Bar} share=${limit.share} /></div>`)}
       ${!view.limits.some((limit) => limit.name === 'cost') && html`<div class="limit"><div class="k"><span>${view.display.limits.cost}, no limit</span>
-        <span>${isUnpriced(view) ? 'unknown' : money(view.spent.cost)}</span></div></div>`}</div>
+        <span>${isUnpriced(view) ? 'unknown' : spentMoney(view.spent)}</span></div></div>`}</div>
     <nav class="tabs" aria-label="Run">${link('live', 'Live', isRunning && html`<span class="live" role="img" aria-label="a turn is running"></span>`)}
       ${link('checks', 'Checks', total > 0 && html`<span class="count">${passed} / ${total}</span>`)}
       ${link('diff', 'Diff', files > 0 && html`<span class="count">${files}</span>`)}
@@ -149,8 +150,8 @@ function Confirm({ view, panel, onClose, send }) {
     <button type="button" class="btn quiet" onClick=${onClose}>${words.keep}</button></div></form>`;
 }
 
-function amount({ name, used, limit }) {
-  if (name === 'cost') return `${money(used)} of ${money(limit)}`;
+function amount({ name, used, limit }, spent) {
+  if (name === 'cost') return `${spentMoney(spent, used)} of ${money(limit)}`;
   if (name === 'time') return `${Math.round(used / 60)} of ${Math.round(limit / 60)} min`;
   if (name === 'tokens') return `${tokens(used)} of ${tokens(limit)}`;
   return `${used} of ${limit}`;
@@ -163,34 +164,41 @@ function Work({ view, now, turn, iteration, onTurn, onIteration }) {
       : html`<${Iterations} view=${view} now=${now} iteration=${iteration} onIteration=${onIteration} />`}
     ${view.tasks.length === 0 && html`<${Turns} view=${view} turn=${turn} onTurn=${onTurn} now=${now} />`}
     ${view.run.criterion && html`<div class="divided"><h2>Until</h2><p class="dim spaced"><${Prose} text=${view.run.criterion} /></p></div>`}
-    ${view.actions.length > 0 && html`<div class="divided"><h2>Done with this run</h2><ul>${view.actions.slice(-3).reverse().map((one) => html`<li class="sm dim spaced">
+    ${view.actions.length > 0 && html`<div class="divided"><h2>Actions on this run</h2><ul>${view.actions.slice(-3).reverse().map((one) => html`<li class="sm dim spaced">
       ${clock(one.at)} ${one.result}</li>`)}</ul></div>`}
-    ${view.notices.length > 0 && html`<div class="divided"><h2>Notices</h2><ul>${view.notices.slice(-3).reverse().map((notice) => html`<li class="sm dim spaced">
-      <${Prose} text=${notice.text} /></li>`)}</ul></div>`}</aside>`;
+    <${Notices} view=${view} /></aside>`;
 }
 
 function Iterations({ view, iteration, onIteration }) {
   const checks = view.checks.filter((check) => !check.scope);
   const columns = columnsOf(checks).reverse();
+  const [shown, more] = useShort(columns, 12);
   const running = view.alive && view.iteration && !columns.includes(view.iteration);
   return html`<div class="sec"><h2>Iterations</h2></div><ul class="list">
     ${running && html`<li><button class="pickrow" onClick=${() => onIteration(null)}><span class="now">Iteration ${view.iteration}</span><span class="grow"></span>
       <${Icon} name="work" tone="work" label="working" /><span class="sm dimmer num w44">now</span></button></li>`}
-    ${columns.map((column) => html`<li><button class="pickrow" aria-current=${iteration === column ? 'true' : null} onClick=${() => onIteration(column)}>
+    ${shown.map((column) => html`<li><button class="pickrow" aria-current=${iteration === column ? 'true' : null} onClick=${() => onIteration(column)}>
       <span class="now">${column ? `Iteration ${column}` : 'Before the run'}</span><span class="grow"></span><span class="marks">${checks.slice(0, 8).map((check) => {
     const label = labelOf(view, pointAt(check, column));
     return html`<${Icon} name=${label[0]} tone=${label[2]} label=${label[1]} />`;
-  })}</span></button></li>`)}
+  })}</span></button></li>`)}${more}
     ${!columns.length && !running && html`<li class="sm dimmer">None yet</li>`}</ul>`;
 }
 
 function Turns({ view, turn, onTurn, now }) {
-  const turns = [...view.turns].reverse().slice(0, 12);
+  const [turns, more] = useShort([...view.turns].reverse(), 12);
   if (!turns.length) return null;
   return html`<div class="divided"><div class="sec"><h2>Turns</h2><span class="grow"></span><span class="sm dimmer"><kbd>[</kbd> <kbd>]</kbd></span></div>
     <ul class="list">${turns.map((one) => html`<li><button class="pickrow" aria-current=${turn === one.number ? 'true' : null} onClick=${() => onTurn(one.number)}>
       <span class="now">${one.number} ${roleName(one.role)}</span><span class="grow"></span><span class="sm dimmer now">${one.end === null ? 'now' : one.end === 'finished'
-    ? span((one.ended_at || now) - one.started_at) : one.end}</span></button></li>`)}</ul></div>`;
+    ? span((one.ended_at || now) - one.started_at) : view.display.turn_ends[one.end]}</span></button></li>`)}${more}</ul></div>`;
+}
+
+function Notices({ view }) {
+  const [notices, more] = useShort([...view.notices].reverse(), 3);
+  if (!notices.length) return null;
+  return html`<div class="divided"><h2>Notices</h2><ul>${notices.map((notice) => html`<li class="sm dim spaced">
+      <${Prose} text=${sentence(notice.text)} /></li>`)}${more}</ul></div>`;
 }
 
 function Tasks({ view, turn, onTurn }) {
@@ -203,7 +211,7 @@ function Tasks({ view, turn, onTurn }) {
     const [mark, word, tone] = view.display.tasks[task.id];
     const found = last(task);
     return html`<li><button class="pickrow" aria-current=${found && turn === found.number ? 'true' : null} disabled=${!found} onClick=${() => onTurn(found.number)}>
-        <span class=${`mk c-${tone}`}>${mark}</span><span class="cut grow" title=${`${task.id} ${task.title}${task.reason ? `: ${task.reason}` : ''}`}>${task.title || task.id}</span>
+        <span class=${`mk c-${tone}`}>${mark}</span><span class="grow name" title=${`${task.id}${task.reason ? `: ${task.reason}` : ''}`}>${task.title || task.id}</span>
         <span class="sm dimmer now">${task.turn ? `turn ${task.turn}` : word}</span></button></li>`;
   })}</ul>`)}
     <p class="sm dimmer divided"><span class="mono">[ ]</span> open <span class="mono">[/]</span> at work <span class="mono">[P]</span> in review<br />
@@ -214,7 +222,7 @@ function Hats({ view, turn, onTurn }) {
   return html`<div class="sec"><h2>Hats</h2></div><ul class="list">${view.graph.nodes.map((node) => {
     const found = [...view.turns].reverse().find((one) => one.role === node.id);
     return html`<li><button class="pickrow" disabled=${!found} aria-current=${found && turn === found.number ? 'true' : null} onClick=${() => onTurn(found.number)}>
-      <${Icon} name=${node.state === 'running' ? 'work' : 'none'} tone=${node.state === 'running' ? 'work' : 'idle'} /><span class="cut grow">${node.title || node.id}</span>
+      <${Icon} name=${node.state === 'running' ? 'work' : 'none'} tone=${node.state === 'running' ? 'work' : 'idle'} /><span class="grow name">${node.title || node.id}</span>
       <span class="sm dimmer now">${count(node.count, 'turn')}</span></button></li>`;
   })}</ul>`;
 }

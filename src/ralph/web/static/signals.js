@@ -1,5 +1,5 @@
 // Messages to the agents: the composer, and what became of each signal.
-import { html, count, firstLine, Icon, Prose, roleName, span, useState } from './lib.js';
+import { html, count, firstLine, Icon, onCtrlEnter, Prose, roleName, span, useState } from './lib.js';
 import { act } from './api.js';
 
 export function Composer({ view, me, composer, onSaid }) {
@@ -10,7 +10,9 @@ export function Composer({ view, me, composer, onSaid }) {
   const isMine = me.role === 'admin' && !me.read_only;
   const roles = [...new Set(view.turns.map((turn) => turn.role))];
   const isOver = !view.alive && !view.can_go_on;
+  const canSend = isMine && !isOver && text.trim() && state.phase !== 'sending';
   const send = async () => {
+    if (!canSend) return;
     setState({ phase: 'sending', text: '' });
     try {
       await act(view.key, 'signals', { type: 'STEER', text, target, now });
@@ -23,13 +25,13 @@ export function Composer({ view, me, composer, onSaid }) {
   };
   return html`<div class="composer"><label><span class="sr">Message to the agent</span><textarea ref=${composer} rows="2"
       placeholder=${isOver ? 'The run is over.' : 'Say something to the agent…'} value=${text} disabled=${!isMine || isOver}
-      onInput=${(event) => { setText(event.target.value); setState({ phase: '', text: '' }); }}></textarea></label>
+      onKeyDown=${onCtrlEnter(send)} onInput=${(event) => { setText(event.target.value); setState({ phase: '', text: '' }); }}></textarea></label>
     <div class="row wrap"><label class="pick sm">To: <select value=${target} disabled=${!isMine || isOver}
         onChange=${(event) => setTarget(event.target.value)}><option value="">everyone</option>
         ${roles.map((role) => html`<option value=${role}>${roleName(role)}</option>`)}</select></label>
       <label class="row sm dim" title="Interrupt the turn, and continue the same conversation"><input type="checkbox" checked=${now}
         disabled=${!isMine || isOver} onChange=${(event) => setNow(event.target.checked)} />now</label><span class="grow"></span>
-      <button class="btn sm primary" disabled=${!isMine || isOver || !text.trim() || state.phase === 'sending'} onClick=${send}>
+      <button class="btn sm primary" title="Ctrl+Enter" disabled=${!canSend} onClick=${send}>
         ${state.phase === 'sending' ? 'Sending…' : 'Steer'}</button></div>
     ${state.text && html`<p class=${`sm ${state.phase === 'sent' ? 'dim' : 'c-fail'}`} role="status">${state.text}</p>`}</div>`;
 }
@@ -64,7 +66,7 @@ function nameOf(by) {
 
 function ActionList({ view, now }) {
   if (!view.actions.length) return null;
-  return html`<div class="box"><header><h2>Done with this run</h2><span class="count">${view.actions.length}</span></header><div class="in"><ul class="sigs">
+  return html`<div class="box"><header><h2>Actions on this run</h2><span class="count">${view.actions.length}</span></header><div class="in"><ul class="sigs">
     ${[...view.actions].reverse().map((one) => html`<li class="sig" key=${one.id} data-action=${one.action}><b class="w5">${one.result}</b>
       <p class="sm dimmer">${nameOf(one.by)} · ${span(now - one.at)} ago · <span class="mono">${one.id}</span></p></li>`)}</ul></div></div>`;
 }

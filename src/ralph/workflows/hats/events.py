@@ -1,9 +1,10 @@
 """Reads the events of a turn from its file and its last message, refuses invalid ones, and updates the gates."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from ralph.core.prompt import Place, PromptPart
 from ralph.core.turns import TurnResult
 from ralph.documents.agent.events import (
     ACKNOWLEDGED,
@@ -21,6 +22,18 @@ MAX_EVENTS_OF_TURN = 50
 """The most events that are accepted from one turn."""
 _MAX_REPORTED_LINES = 5
 """Invalid lines that are reported one by one, the last included: if the file was cut off, that line says so."""
+PUBLISH_IN_MESSAGE = PromptPart(
+    name="publish-in-message",
+    text=(
+        "In this turn you may have no shell, or commands may be refused. Then publish at the end of your last message, outside"
+        ' of code fences: `<event topic="TOPIC">PAYLOAD</event>`. The payload can be JSON. Put into it what you would'
+        " have recorded with commands."
+    ),
+    purpose="How to publish without a command.",
+    place=Place.ANSWER,
+    heading="# If you cannot run commands",
+)
+"""For agents that run no commands, or not every command."""
 _TAG = re.compile(r"<event\s+topic=\"([^\"]+)\"(?:\s+target=\"([^\"]*)\")?\s*>(.*?)</event>", re.DOTALL)
 _FENCED = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
 
@@ -39,8 +52,8 @@ class TurnEvents:
     """What a turn published."""
 
     events: tuple[NewEvent, ...] = ()
-    completes: NewEvent | None = None
-    cancels: NewEvent | None = None
+    completion: NewEvent | None = None
+    cancellation: NewEvent | None = None
     acknowledged: bool = False
     refused: tuple[str, ...] = ()
     """Sentences for the next turn."""
@@ -48,7 +61,7 @@ class TurnEvents:
     @property
     def published(self) -> bool:
         """Whether there is an event other than an acknowledgement."""
-        return bool(self.events or self.completes or self.cancels)
+        return bool(self.events or self.completion or self.cancellation)
 
 
 def read_turn_events(settings: HatsSettings, publisher: str, result: TurnResult) -> TurnEvents:
@@ -59,34 +72,41 @@ def read_turn_events(settings: HatsSettings, publisher: str, result: TurnResult)
     return replace(found, refused=(*found.refused, *parse_refusals(result.documents.get(REFUSED_EVENTS, ""))))
 
 
-def read_events(settings: HatsSettings, publisher: str, file: str, text: str) -> TurnEvents:
-    """The events that a hat, the coordinator or the user published, in their order."""
-    new_events, refused = _read(file, text, settings.completion)
+def read_events(settings: HatsSettings, publisher: str, events_text: str, message: str) -> TurnEvents:
+    """The events that a hat, the coordinator or the user published, in their order.
+
+    `events_text` is the content of an events file, `message` the last message of the agent.
+    """
+    new_events, refused = _parse_published(events_text, message, settings.completion)
     if len(new_events) > MAX_EVENTS_OF_TURN:
         ignored = len(new_events) - MAX_EVENTS_OF_TURN
         refused.append(
             f"{ignored} of {len(new_events)} events were ignored: a turn can publish at most {MAX_EVENTS_OF_TURN}"
         )
-    taken: list[NewEvent] = []
-    completes = cancels = None
+    accepted: list[NewEvent] = []
+    completion = cancellation = None
     acknowledged = False
     rules = settings.list_publish_rules(publisher)
-    for one in dict.fromkeys(new_events[:MAX_EVENTS_OF_TURN]):
-        if fault := find_event_fault(settings, rules, one):
+    for event in dict.fromkeys(new_events[:MAX_EVENTS_OF_TURN]):
+        if fault := find_event_fault(settings, rules, event):
             refused.append(fault)
-        elif one.topic == ACKNOWLEDGED:
+        elif event.topic == ACKNOWLEDGED:
             acknowledged = True
-        elif one.topic == settings.completion:
-            completes = one
-        elif settings.cancellation and one.topic == settings.cancellation:
-            cancels = one
+        elif event.topic == settings.completion:
+            completion = event
+        elif settings.cancellation and event.topic == settings.cancellation:
+            cancellation = event
         else:
-            taken.append(one)
-            if completes:
-                refused.append(f"`{completes.topic}` was not the last event of the turn, so it does not count")
-                completes = None
+            accepted.append(event)
+            if completion:
+                refused.append(f"`{completion.topic}` was not the last event of the turn, so it does not count")
+                completion = None
     return TurnEvents(
-        events=tuple(taken), completes=completes, cancels=cancels, acknowledged=acknowledged, refused=tuple(refused)
+        events=tuple(accepted),
+        completion=completion,
+        cancellation=cancellation,
+        acknowledged=acknowledged,
+        refused=tuple(refused),
     )
 
 
@@ -97,9 +117,9 @@ def find_event_fault(settings: HatsSettings, rules: Mapping[str, object], event:
     return find_publish_fault(rules, event.topic, event.payload)
 
 
-def _read(file: str, text: str, promise: str) -> tuple[list[NewEvent], list[str]]:
-    """The events in a file and in a message, and why others are invalid."""
-    data = file.encode(errors="replace")
+def _parse_published(events_text: str, message: str, completion: str) -> tuple[list[NewEvent], list[str]]:
+    """The events in an events file and in a message, and why others are invalid."""
+    data = events_text.encode(errors="replace")
     found, broken, length = parse_events(data)
     if rest := data[length:].strip():
         # The agent has ended, so a last line without a line break counts if it is complete.
@@ -110,17 +130,15 @@ def _read(file: str, text: str, promise: str) -> tuple[list[NewEvent], list[str]
     if left := len(broken) - len(shown):
         refused.append(f"{left} more lines are not events")
     new_events = [_shorten(event.topic, event.text, str(event.row.get("target") or "")) for event in found]
-    message_without_code = _FENCED.sub("", text)
+    message_without_code = _FENCED.sub("", message)
     for topic, target, payload in _TAG.findall(message_without_code):
         if fault := find_topic_fault(topic.strip()):
             refused.append(f"an <event> tag is ignored: {fault}")
         else:
             new_events.append(_shorten(topic.strip(), payload.strip(), target))
-    if (
-        promise not in {one.topic for one in new_events}
-        and next(_iterate_backwards(message_without_code), "") == promise
-    ):
-        new_events.append(NewEvent(promise))
+    topics = {event.topic for event in new_events}
+    if completion not in topics and _find_last_line(message_without_code) == completion:
+        new_events.append(NewEvent(completion))
     return new_events, refused
 
 
@@ -129,9 +147,10 @@ def _shorten(topic: str, payload: str, target: str) -> NewEvent:
     return NewEvent(topic, payload[:PAYLOAD_LIMIT] + more, target)
 
 
-def _iterate_backwards(text: str) -> Iterator[str]:
-    """The lines that are not blank, the last first."""
-    return (line.strip() for line in reversed(text.splitlines()) if line.strip())
+def _find_last_line(text: str) -> str:
+    """The last line that is not blank; empty if there is none."""
+    lines = text.strip().splitlines()
+    return lines[-1].strip() if lines else ""
 
 
 MAX_NAMED_TASKS = 3

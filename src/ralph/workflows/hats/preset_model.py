@@ -16,7 +16,7 @@ from ralph.documents.hats.definition import COORDINATOR, Hat, HatsSettings
 from ralph.documents.hats.preset import Preset
 from ralph.documents.hats.reading import Path
 from ralph.workflows.hats.events import Gate, NewEvent, find_event_fault, update_gates
-from ralph.workflows.hats.routing import find_hat
+from ralph.workflows.hats.routing import find_receiver
 from ralph.workflows.hats.state import TASK_RESUME, TASK_START, QueuedEvent
 from ralph.workflows.hats.waves import FAILED
 
@@ -109,7 +109,7 @@ class Model:
         """The hat that takes a topic."""
         known = self._receivers
         if (topic, exhausted) not in known:
-            known[topic, exhausted] = find_hat(self.settings, QueuedEvent(0, topic), exhausted)
+            known[topic, exhausted] = find_receiver(self.settings, QueuedEvent(0, topic), exhausted)
         return known[topic, exhausted]
 
     @cached_property

@@ -250,7 +250,7 @@ def _describe_topic(settings: HatsSettings, topic: str) -> str:
         facts.append(
             f"the engine runs the checks first, and {'one of them must fail' if rule.expects_failure else 'they must pass'}"
         )
-    receiver = settings.hat(settings.find_receiver_of(topic))
+    receiver = settings.hat(settings.find_hat_for(topic))
     if topic == settings.completion:
         facts.append("all is done; the engine verifies it")
     elif topic != settings.cancellation:

@@ -1,6 +1,6 @@
 """The context of a run of hats, which hat receives an event, and how events enter the queue."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from ralph.core.checks import Check
@@ -10,7 +10,7 @@ from ralph.core.turns import TurnRequest
 from ralph.documents.agent.events import REFUSED_EVENTS
 from ralph.documents.agent.tasks import FAILED, AgentTasks
 from ralph.documents.hats.definition import COORDINATOR, Hat, HatsSettings
-from ralph.workflows.hats.events import EVENTS, Gate, NewEvent, find_gate_blockers, update_gates
+from ralph.workflows.hats.events import EVENTS, NewEvent, find_gate_blockers, update_gates
 from ralph.workflows.hats.prompt import build_hat_prompt, list_inbox, parse_tasks
 from ralph.workflows.hats.state import (
     SHARED,
@@ -92,10 +92,6 @@ class HatsContext:
             reasons.append(f"{count_are(len(left), 'task')} not closed: {named}")
         return reasons
 
-    def find_receiver(self, state: HatsState, event: QueuedEvent) -> str:
-        """The id of the hat that receives an event."""
-        return find_hat(self.settings, event, state.exhausted)
-
     def needs_evidence(self, topic: str) -> bool:
         """Whether the checks must confirm events of a topic."""
         rule = self.settings.topics.get(topic)
@@ -110,7 +106,7 @@ class HatsContext:
         rule = self.settings.topics.get(topic)
         return bool(rule and rule.expects_failure)
 
-    def request(self, state: HatsState, id: str, key: str, now: float, wall: float | None = None) -> TurnRequest:
+    def request_turn(self, state: HatsState, id: str, key: str, now: float, wall: float | None = None) -> TurnRequest:
         """A turn of a hat for the first events of the queue."""
         hat = self.settings.hat(id)
         blockers = () if hat else self.find_completion_blockers(state)
@@ -137,14 +133,17 @@ class HatsContext:
         return "" if topic in (self.settings.completion, self.settings.cancellation) else topic
 
 
-def find_hat(settings: HatsSettings, event: QueuedEvent, exhausted: Collection[str] = ()) -> str:
-    """The id of the hat that takes an event: exact triggers before patterns, in the order of the preset."""
+def find_receiver(settings: HatsSettings, event: QueuedEvent, exhausted: Collection[str] = ()) -> str:
+    """The id of the hat that receives an event: exact triggers before patterns, in the order of the preset.
+
+    Hats in `exhausted` have used up their turns and receive nothing.
+    """
     if event.target:
         able = {hat.id for hat in settings.hats} - set(exhausted)
         return event.target if event.target in able else COORDINATOR
     if event.topic in (TASK_START, TASK_RESUME):
         return COORDINATOR
-    return settings.find_receiver_of(event.topic, exhausted)
+    return settings.find_hat_for(event.topic, exhausted)
 
 
 def publish(
@@ -184,18 +183,14 @@ def publish(
 
 def _enqueue(context: HatsContext, state: HatsState, event: QueuedEvent) -> HatsState:
     """Add an event to the queue, and update the gates that it concerns."""
-    gates = apply_event_to_gates(context, state.gates, event)
+    gates = update_gates(
+        context.settings, state.gates, event.topic, event.payload, source=event.source, by_engine=event.by_engine
+    )
     return replace(state, queue=(*state.queue, event), gates=gates)
 
 
-def apply_event_to_gates(context: HatsContext, gates: Mapping[str, Gate], event: QueuedEvent) -> Mapping[str, Gate]:
-    """The gates after an event."""
-    settings, payload = context.settings, event.payload
-    return update_gates(settings, gates, event.topic, payload, source=event.source, by_engine=event.by_engine)
-
-
-def grant_claim(context: HatsContext, state: HatsState, claim: QueuedEvent) -> HatsState:
-    """Add an event to the queue that the checks have confirmed."""
+def confirm_claim(context: HatsContext, state: HatsState, claim: QueuedEvent) -> HatsState:
+    """Add an event that the checks have confirmed to the queue."""
     return replace(_enqueue(context, state, claim), refusals=0)
 
 
@@ -216,7 +211,7 @@ def cancel_run(state: HatsState, hat: str, new_event: NewEvent) -> HatsState:
     )
 
 
-def choose_wave(events: tuple[QueuedEvent, ...], hat: Hat | None) -> int:
+def find_wave_of_new_events(events: tuple[QueuedEvent, ...], hat: Hat | None) -> int:
     """The number of the wave of the events that a turn publishes; 0 after a hat that gathers, which ends the wave."""
     return 0 if hat and hat.gathers else events[0].wave
 
@@ -236,17 +231,17 @@ def send_back(
     state = replace(state, refusals=0)
     if hat:
         return publish_default(context, state, events, hat)
-    return ask_coordinator(context, state, message or "\n".join(why), choose_wave(events, hat))
+    return ask_coordinator(context, state, message or "\n".join(why), find_wave_of_new_events(events, hat))
 
 
 def publish_default(
     context: HatsContext, state: HatsState, events: tuple[QueuedEvent, ...], hat: Hat | None
 ) -> HatsState:
     """Publish the default event of a hat that published nothing. If it has none, ask the coordinator."""
-    wave = choose_wave(events, hat)
+    wave = find_wave_of_new_events(events, hat)
     if hat and (topic := context.find_default_event(hat)):
         new_event = NewEvent(topic, join_payloads(events))
-        state = state.with_default_of(hat.id)
+        state = state.count_default_turn(hat.id)
         return publish(
             context, state, new_event, hat.id, by_engine=True, claim=context.needs_evidence(topic), wave=wave
         )
@@ -269,11 +264,11 @@ def join_payloads(events: tuple[QueuedEvent, ...]) -> str:
 def refuse_completion(context: HatsContext, state: HatsState, reasons: list[str]) -> HatsState:
     """Give the hat that published the completion its events again, or ask the coordinator."""
     events, state = state.events, replace(state, queue=state.queue[state.events_in_turn :])
-    promise = f"`{context.settings.completion}`"
+    completion = f"`{context.settings.completion}`"
     # The coordinator's prompt lists the gates as they are when it has its turn.
     message = (
-        f"{promise} was refused several times: find out what prevents it"
+        f"{completion} was refused several times: find out what prevents it"
         if context.find_completion_blockers(state)
         else ""
     )
-    return send_back(context, state, events, [f"{promise} was refused: {one}" for one in reasons], message=message)
+    return send_back(context, state, events, [f"{completion} was refused: {one}" for one in reasons], message=message)

@@ -36,16 +36,24 @@ from ralph.core.turns import TurnEnd
 from ralph.documents.agent.events import render_event
 from ralph.documents.agent.notes import parse_decisions, renumber_decisions
 from ralph.documents.hats.definition import COORDINATOR, USER, Hat, Topic, show_role
-from ralph.workflows.hats.events import Gate, NewEvent, TurnEvents, find_task_id, read_events, read_turn_events
+from ralph.workflows.hats.events import (
+    Gate,
+    NewEvent,
+    TurnEvents,
+    find_task_id,
+    read_events,
+    read_turn_events,
+    update_gates,
+)
 from ralph.workflows.hats.routing import (
     MAX_REFUSALS,
     HatsContext,
-    apply_event_to_gates,
     ask_coordinator,
     cancel_run,
-    choose_wave,
+    confirm_claim,
     end_run,
-    grant_claim,
+    find_receiver,
+    find_wave_of_new_events,
     publish,
     publish_default,
     refuse_completion,
@@ -77,20 +85,22 @@ NOT_COUNTED_AS_FAILURE = (TurnEnd.CUT, TurnEnd.UNAVAILABLE)
 
 
 @dataclass(frozen=True)
-class Hats(HatsContext):
-    """One run of hats."""
+class Hats:
+    """The rules of one run of hats."""
+
+    context: HatsContext
 
     def load(self, documents: Mapping[str, str]) -> HatsState:
         """The state that the documents describe. A new run has one event in its queue, the starting event."""
         texts = {path: text for path, text in documents.items() if not path.startswith(".ralph/runs/")}
-        text = documents.get(self.state_path)
+        text = documents.get(self.context.state_path)
         if text is None:
-            topic = self.settings.starting_event or TASK_START
+            topic = self.context.settings.starting_event or TASK_START
             earlier = len(parse_decisions(texts.get(DECISIONS, "")))
-            queue = (QueuedEvent(1, topic, self.objective),)
-            state = HatsState(self.objective, events_published=1, queue=queue, earlier_decisions=earlier)
+            queue = (QueuedEvent(1, topic, self.context.objective),)
+            state = HatsState(self.context.objective, events_published=1, queue=queue, earlier_decisions=earlier)
         else:
-            state = reopen(read_state(text, self.state_path), verifies=bool(self.checks))
+            state = reopen(read_state(text, self.context.state_path), verifies=bool(self.context.checks))
         return replace(state, texts=texts)
 
     def decide(self, state: HatsState, now: float) -> Decision:
@@ -100,9 +110,10 @@ class Hats(HatsContext):
                 return Do(())
             case HatsPhase.ACT:
                 key = str(WorkKey(WorkKind.ITERATION, number=state.iteration))
-                return Do((self.request(state, self.find_receiver(state, state.event), key, now),))
+                hat = find_receiver(self.context.settings, state.event, state.exhausted)
+                return Do((self.context.request_turn(state, hat, key, now),))
             case HatsPhase.WAVE:
-                return Do(list_wave_work(self, state, now))
+                return Do(list_wave_work(self.context, state, now))
             case HatsPhase.COMMIT:
                 number = state.iteration - 1
                 message = f"ralph: checkpoint after turn {number}\n\n{' '.join(state.objective.split())[:200]}\n"
@@ -110,11 +121,13 @@ class Hats(HatsContext):
                 return Do((Commit(key, number, state.snapshot, message),))
             case HatsPhase.VERIFY:
                 seen_failing = (
-                    None if any(self.expects_failure(claim.topic) for claim in state.claims) else state.seen_failing
+                    None
+                    if any(self.context.expects_failure(claim.topic) for claim in state.claims)
+                    else state.seen_failing
                 )
                 key = str(WorkKey(WorkKind.CLAIM, number=state.iteration - 1))
-                completes = any(claim.topic == self.settings.completion for claim in state.claims)
-                return Do((RunChecks(key, self.checks, seen_failing=seen_failing, is_final=completes),))
+                completes = any(claim.topic == self.context.settings.completion for claim in state.claims)
+                return Do((RunChecks(key, self.context.checks, seen_failing=seen_failing, is_final=completes),))
             case HatsPhase.REST:
                 return Do(())
             case HatsPhase.DONE:
@@ -131,10 +144,10 @@ class Hats(HatsContext):
             case TurnEnded() | MergeEnded() if state.wave and state.phase in (HatsPhase.WAVE, HatsPhase.DONE):
                 return self._accept_wave_event(state, event, now)
             case TurnEnded():
-                after = accept_turn(self, state, event, now)
+                after = accept_turn(self.context, state, event, now)
                 return self._transition(state, after, now, tuple(n for n in after.notes if n not in state.notes))
             case ChecksEnded(verdict=verdict):
-                return self._transition(state, accept_checks(self, state, verdict, now), now)
+                return self._transition(state, accept_checks(self.context, state, verdict, now), now)
             case WorkCommitted():
                 return self._transition(state, self._wake(_accept_commit(state), now), now)
             case SignalAccepted(signal=signal) if signal.is_guidance:
@@ -142,12 +155,12 @@ class Hats(HatsContext):
                     state, guidance=(*state.guidance, HatGuidance(signal.message, now, signal.target)), not_before=0.0
                 )
                 message = "New guidance from the user. Decide which hat should act on it."
-                after = ask_coordinator(self, after, message) if state.rests else after
+                after = ask_coordinator(self.context, after, message) if state.rests else after
                 return self._transition(state, self._wake(after, now), now)
-            case DocumentEdited(path=self.state_path):
+            case DocumentEdited(path=self.context.state_path):
                 return self._transition(state, state, now)
-            case DocumentEdited(path=self.user_events_path, content=content):
-                after, refusals = accept_user_events(self, state, content)
+            case DocumentEdited(path=self.context.user_events_path, content=content):
+                after, refusals = accept_user_events(self.context, state, content)
                 return self._transition(state, self._wake(after, now), now, refusals)
             case DocumentEdited(path=path, content=content):
                 return Transition(replace(state, texts={**state.texts, path: content}, has_changes=True))
@@ -155,8 +168,8 @@ class Hats(HatsContext):
                 wave = suspend_wave(state.wave, now) if state.wave else None
                 after = replace(state, outcome=outcome, reason=reason, ended=True, ends=state.ends + 1, wave=wave)
                 transition = self._transition(state, after, now)
-                path = f".ralph/runs/{self.run}/completion-{after.ends}.md"
-                text = build_report(self.run, self.settings, after, event, self.tasks(after))
+                path = f".ralph/runs/{self.context.run}/completion-{after.ends}.md"
+                text = build_report(self.context.run, self.context.settings, after, event, self.context.tasks(after))
                 return replace(transition, documents={**transition.documents, path: text})
             case TurnStarted() | SignalAccepted() | MergeEnded() | Landed():
                 return Transition(state)
@@ -165,13 +178,13 @@ class Hats(HatsContext):
 
     def _wake(self, state: HatsState, now: float) -> HatsState:
         """Let a run that rested continue if there is an event in the queue."""
-        return choose_next_phase(self, state, now) if state.phase is HatsPhase.REST and state.queue else state
+        return advance(self.context, state, now) if state.phase is HatsPhase.REST and state.queue else state
 
     def _accept_wave_event(self, state: HatsState, event: Event, now: float) -> Transition[HatsState]:
         """Accept an event of a wave. After the wave the run continues, and decisions with the same number get new numbers."""
-        after = accept_in_wave(self, state, event, now)
+        after = accept_in_wave(self.context, state, event, now)
         over = after.wave is None
-        after = choose_next_phase(self, after, now) if over else after
+        after = advance(self.context, after, now) if over else after
         transition = self._transition(state, after, now, _describe_wave_problems(state, after))
         listed = state.texts.get(DECISIONS, "")
         if not over or (settled := renumber_decisions(listed)).strip() == listed.strip():
@@ -184,19 +197,22 @@ class Hats(HatsContext):
         self, before: HatsState, after: HatsState, now: float, notices: tuple[str, ...] = ()
     ) -> Transition[HatsState]:
         new = [event for event in after.recent if event.number > before.events_published]
+        # The log gets the starting event with the result of the first turn, because nothing published it before.
         first = [before.event] if before.iteration == 1 and after.iteration > 1 else []
         at = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
         rows = "".join(_render_row(one, before.iteration, at) for one in (*first, *new))
-        side_files = SideFiles(self._render_merge_queue(before, after), {self.events_path: rows} if rows else {})
+        side_files = SideFiles(
+            self._render_merge_queue(before, after), {self.context.events_path: rows} if rows else {}
+        )
         if after.rests and not before.rests:
             notices = (*notices, _RESTING_NOTICE)
         after = replace(after, recent=after.recent[-MAX_REMEMBERED_EVENTS:])
-        return Transition(after, {self.state_path: render_state(after)}, side_files, notices)
+        return Transition(after, {self.context.state_path: render_state(after)}, side_files, notices)
 
     def _render_merge_queue(self, before: HatsState, after: HatsState) -> dict[str, str]:
         """The document with the merge queue of the wave, if it changed."""
         old, new = (state.wave.merging if state.wave else Queue() for state in (before, after))
-        return {queue_path(self.run): render_queue(new)} if old != new else {}
+        return {queue_path(self.context.run): render_queue(new)} if old != new else {}
 
 
 def _render_row(event: QueuedEvent, iteration: int, at: str) -> str:
@@ -235,7 +251,7 @@ def _describe_wave_problems(before: HatsState, after: HatsState) -> tuple[str, .
 
 def accept_turn(context: HatsContext, state: HatsState, ended: TurnEnded, now: float) -> HatsState:
     """Accept the events of a turn, and record whether anything changed."""
-    result, id = ended.result, context.find_receiver(state, state.event)
+    result, id = ended.result, ended.role
     hat = context.settings.hat(id)
     turn_events = read_turn_events(context.settings, id, result)
     change = ended.change
@@ -253,10 +269,10 @@ def accept_turn(context: HatsContext, state: HatsState, ended: TurnEnded, now: f
     )
     if result.end is not TurnEnd.FINISHED and not turn_events.published:
         return _retry_or_fail(context, state, ended, now)
-    state = replace(state.with_turn_of(id), failures=0)
-    if turn_events.cancels:
-        return cancel_run(state, id, turn_events.cancels)
-    return choose_next_phase(context, _queue_events(context, state, hat, turn_events), now)
+    state = replace(state.count_activation(id), failures=0)
+    if turn_events.cancellation:
+        return cancel_run(state, id, turn_events.cancellation)
+    return advance(context, _accept_turn_events(context, state, hat, turn_events), now)
 
 
 def accept_user_events(context: HatsContext, state: HatsState, text: str) -> tuple[HatsState, tuple[str, ...]]:
@@ -280,96 +296,113 @@ def _retry_or_fail(context: HatsContext, state: HatsState, ended: TurnEnded, now
     state = replace(state, failures=failures, notes=(*state.notes, f"the turn before this one failed: {why}"))
     if failures >= context.settings.max_failures:
         return end_run(state, Outcome.FAILED, f"the agent failed {count(failures, 'time')} in a row: {why}")
-    return choose_next_phase(context, state, now)
+    return advance(context, state, now)
 
 
-def _queue_events(context: HatsContext, state: HatsState, hat: Hat | None, turn_events: TurnEvents) -> HatsState:
-    """Add the events of a turn to the queue. Events that need evidence wait for the checks, completion also for the gates."""
-    source = hat.id if hat else COORDINATOR
-    events, state = state.events, replace(state, queue=state.queue[state.events_in_turn :])
-    if turn_events.events or turn_events.completes:
-        state = state.with_own_event_of(source)
-    for new_event in turn_events.events:
-        state = publish(
-            context,
-            state,
-            new_event,
-            source,
-            claim=context.needs_evidence(new_event.topic),
-            wave=choose_wave(events, hat),
-        )
-    if turn_events.completes:
-        state = replace(state, queue=(*events, *state.queue))
-        if reasons := context.find_completion_blockers(state):
-            return refuse_completion(context, state, reasons)
-        state = publish(context, state, turn_events.completes, source, claim=True)
-        return state if context.checks else _complete_run(context, state)
-    state = replace(state, events_in_turn=1)
+def _accept_turn_events(context: HatsContext, state: HatsState, hat: Hat | None, turn_events: TurnEvents) -> HatsState:
+    """The state after the events of a turn: publish them, complete the run, or continue after a turn without events."""
+    if turn_events.completion:
+        return _accept_completion(context, state, hat, turn_events, turn_events.completion)
+    events = state.events
+    state = replace(_publish_events(context, state, hat, turn_events), events_in_turn=1)
     if turn_events.events:
         # Another hat has the next turn, so the notes name the hat whose events were refused.
-        return replace(
-            state,
-            refusals=0,
-            notes=tuple(f"an event of {show_role(source)} was refused: {why}" for why in turn_events.refused),
-        )
+        source = show_role(hat.id if hat else COORDINATOR)
+        notes = tuple(f"an event of {source} was refused: {why}" for why in turn_events.refused)
+        return replace(state, refusals=0, notes=notes)
     if turn_events.refused:
         return send_back(context, state, events, list(turn_events.refused), hat)
     return publish_default(context, state, events, hat)
 
 
+def _publish_events(context: HatsContext, state: HatsState, hat: Hat | None, turn_events: TurnEvents) -> HatsState:
+    """Remove the events that the turn handled from the queue, and publish its own. Some need evidence from the checks."""
+    source = hat.id if hat else COORDINATOR
+    wave = find_wave_of_new_events(state.events, hat)
+    state = replace(state, queue=state.queue[state.events_in_turn :])
+    if turn_events.events or turn_events.completion:
+        state = state.reset_default_turns(source)
+    for new_event in turn_events.events:
+        claim = context.needs_evidence(new_event.topic)
+        state = publish(context, state, new_event, source, claim=claim, wave=wave)
+    return state
+
+
+def _accept_completion(
+    context: HatsContext, state: HatsState, hat: Hat | None, turn_events: TurnEvents, completion: NewEvent
+) -> HatsState:
+    """Complete the run if nothing prevents it and the checks confirm it.
+
+    Until they do, the events that the turn handled stay first in the queue: if the completion is refused, the hat gets
+    them again.
+    """
+    events = state.events
+    state = _publish_events(context, state, hat, turn_events)
+    state = replace(state, queue=(*events, *state.queue))
+    if reasons := context.find_completion_blockers(state):
+        return refuse_completion(context, state, reasons)
+    state = publish(context, state, completion, hat.id if hat else COORDINATOR, claim=True)
+    return state if context.checks else _complete_run(context, state)
+
+
 def accept_checks(context: HatsContext, state: HatsState, verdict: Verdict, now: float) -> HatsState:
-    """After the checks: accept the events that claimed the result, or send back the result."""
+    """After the checks: complete the run, or confirm the claims and answer those that the checks refute."""
     if state.phase is not HatsPhase.VERIFY:
         return state
     completion = context.settings.completion
     state = replace(state, verification=render_verification(verdict, ()), evidence=verdict.evidence)
     completes = any(claim.topic == completion for claim in state.claims)
-    reasons = context.find_completion_blockers(state) if completes else []
-    if completes and verdict.passed and not reasons:
-        return choose_next_phase(context, _complete_run(context, state), now)
-    if completes and verdict.awaits_judge and not reasons:
-        return choose_next_phase(context, _complete_with_judge(context, state, verdict), now)
-    failures = render_failures(verdict, (), ())
+    blockers = context.find_completion_blockers(state) if completes else []
+    if completes and not blockers and verdict.passed:
+        return advance(context, _complete_run(context, state), now)
+    if completes and not blockers and verdict.awaits_judge:
+        return advance(context, _complete_with_judge(context, state, verdict), now)
     claims, state = state.claims, replace(state, claims=())
-    for claim in (c for c in claims if c.topic != completion):
-        rule = context.settings.topics[claim.topic]
-        if _is_confirmed(rule, verdict):
-            state = replace(
-                grant_claim(context, state, claim),
-                seen_failing=find_failing_tests(verdict) if rule.expects_failure else None,
-            )
-            continue
-        result_text = f"The engine ran the checks, and they do not pass:\n{failures}"
-        if rule.expects_failure and verdict.passed:
-            result_text = "The checks pass. Write a test that fails first."
-        payload = f"{claim.payload}\n\n{result_text}".strip()
-        answer = NewEvent(rule.otherwise or TASK_RESUME, payload)
-        state = publish(
-            context,
-            state,
-            answer,
-            claim.source,
-            by_engine=True,
-            turn=claim.turn,
-            wave=claim.wave,
-            answers=claim.answers,
-            commit=claim.commit,
-            instead_of=claim.topic,
-        )
-    if completes and verdict.unrunnable and state.refusals >= MAX_REFUSALS:
+    for claim in claims:
+        if claim.topic != completion:
+            state = _accept_claim(context, state, claim, verdict)
+    if not completes:
+        return advance(context, state, now)
+    if verdict.unrunnable and state.refusals >= MAX_REFUSALS:
         return end_run(state, Outcome.UNVERIFIABLE, summarize_verdict(verdict))
-    if completes and not verdict.passed:
-        reasons = [f"the engine ran the checks, and they do not pass:\n{failures}"]
-    return choose_next_phase(context, refuse_completion(context, state, reasons) if completes else state, now)
+    if not verdict.passed:
+        blockers = [f"the engine ran the checks, and they do not pass:\n{render_failures(verdict, (), ())}"]
+    return advance(context, refuse_completion(context, state, blockers), now)
+
+
+def _accept_claim(context: HatsContext, state: HatsState, claim: QueuedEvent, verdict: Verdict) -> HatsState:
+    """Confirm a claim, or publish the topic that answers a claim that the checks refute."""
+    rule = context.settings.topics[claim.topic]
+    if _is_confirmed(rule, verdict):
+        seen_failing = find_failing_tests(verdict) if rule.expects_failure else None
+        return replace(confirm_claim(context, state, claim), seen_failing=seen_failing)
+    result_text = f"The engine ran the checks, and they do not pass:\n{render_failures(verdict, (), ())}"
+    if rule.expects_failure and verdict.passed:
+        result_text = "The checks pass. Write a test that fails first."
+    payload = f"{claim.payload}\n\n{result_text}".strip()
+    return publish(
+        context,
+        state,
+        NewEvent(rule.otherwise or TASK_RESUME, payload),
+        claim.source,
+        by_engine=True,
+        turn=claim.turn,
+        wave=claim.wave,
+        answers=claim.answers,
+        commit=claim.commit,
+        instead_of=claim.topic,
+    )
 
 
 def _is_confirmed(rule: Topic, verdict: Verdict) -> bool:
     """Whether the result of the checks is the one that a topic claims: that they pass, or that they fail."""
-    return verdict.passed if not rule.expects_failure else bool(verdict.failed) and not verdict.unrunnable
+    if rule.expects_failure:
+        return bool(verdict.failed) and not verdict.unrunnable
+    return verdict.passed
 
 
 def _complete_with_judge(context: HatsContext, state: HatsState, verdict: Verdict) -> HatsState:
-    """End a run that changed judge files. The hats that published the required events have judged the work, if there are any."""
+    """End a run that changed judge files. Hats that published required events have accepted the work."""
     evidence = verdict.evidence
     sees_failures = any(topic.expects_failure for topic in context.settings.topics.values())
     if evidence is None or not context.has_judge or not (context.settings.required or sees_failures):
@@ -404,7 +437,9 @@ def _complete_run(context: HatsContext, state: HatsState) -> HatsState:
         # The next piece of work needs the required events again.
         gates: Mapping[str, Gate] = {}
         for event in queue:
-            gates = apply_event_to_gates(context, gates, event)
+            gates = update_gates(
+                context.settings, gates, event.topic, event.payload, source=event.source, by_engine=event.by_engine
+            )
         state = replace(state, queue=queue, events_in_turn=1, claims=(), gates=gates, refusals=0, unchanged_turns=0)
         return state if state.queue else _commit_if_due(context, replace(state, phase=HatsPhase.REST), always=True)
     publisher = next((claim.source for claim in state.claims if claim.topic == completion), COORDINATOR)
@@ -417,8 +452,8 @@ def _complete_run(context: HatsContext, state: HatsState) -> HatsState:
     )
 
 
-def choose_next_phase(context: HatsContext, state: HatsState, now: float) -> HatsState:
-    """Choose the next turn or wave. Claims and commits that are due come first, and a run that is stuck ends.
+def advance(context: HatsContext, state: HatsState, now: float) -> HatsState:
+    """Enter the next phase: checks, a commit, a wave, a turn, or the end of a run that is stuck.
 
     A run that is over stays so. A run that rests waits until there is an event in the queue.
     """
@@ -426,7 +461,7 @@ def choose_next_phase(context: HatsContext, state: HatsState, now: float) -> Hat
         return state
     if state.claims:
         return _commit_if_due(context, replace(state, phase=HatsPhase.VERIFY))
-    if silent := _ask_about_silent_hat(context, state):
+    if silent := _describe_silent_hat(context, state):
         return end_run(state, Outcome.AWAITING_GUIDANCE, silent)
     state = state if state.queue else ask_coordinator(context, state, "the queue is empty: find out what is left to do")
     state = _skip_exhausted(context, _reorder_for_gathering(context, state))
@@ -443,7 +478,7 @@ def choose_next_phase(context: HatsContext, state: HatsState, now: float) -> Hat
     return _commit_if_due(context, form_wave(context, state, now) or replace(state, phase=HatsPhase.ACT))
 
 
-def _ask_about_silent_hat(context: HatsContext, state: HatsState) -> str:
+def _describe_silent_hat(context: HatsContext, state: HatsState) -> str:
     """The question to the user if a hat published only its default event in too many turns in a row; empty if none did."""
     most = context.settings.max_default_events
     for id, in_a_row in state.default_turns_in_a_row.items():
@@ -468,9 +503,13 @@ def _reorder_for_gathering(context: HatsContext, state: HatsState) -> HatsState:
     gathering = {hat.id for hat in context.settings.hats if hat.gathers}
     if not gathering:
         return state
-    receivers = {event.number: context.find_receiver(state, event) for event in state.queue}
+    receivers = {event.number: find_receiver(context.settings, event, state.exhausted) for event in state.queue}
     incomplete_waves = {event.wave for event in state.queue if event.wave and receivers[event.number] not in gathering}
-    first = next(e for e in state.queue if receivers[e.number] not in gathering or e.wave not in incomplete_waves)
+
+    def can_start(event: QueuedEvent) -> bool:
+        return receivers[event.number] not in gathering or event.wave not in incomplete_waves
+
+    first = next(event for event in state.queue if can_start(event))
     receiver = receivers[first.number]
     next_events = [first]
     if receiver in gathering:
@@ -481,11 +520,11 @@ def _reorder_for_gathering(context: HatsContext, state: HatsState) -> HatsState:
 
 def _skip_exhausted(context: HatsContext, state: HatsState) -> HatsState:
     """Report once that a hat has used all its turns, and send its events to other hats."""
-    while (hat := context.settings.hat(context.find_receiver(state, state.event))) and hat.max_activations is not None:
-        if state.activations.get(hat.id, 0) < hat.max_activations:
-            break
+    while True:
+        hat = context.settings.hat(find_receiver(context.settings, state.event, state.exhausted))
+        if hat is None or hat.max_activations is None or state.activations.get(hat.id, 0) < hat.max_activations:
+            return state
         state = replace(state, exhausted=(*state.exhausted, hat.id))
         message = f"{hat.id} has had its {hat.max_activations} turns; `{state.event.topic}` goes to another hat"
         state = publish(context, state, NewEvent(f"{hat.id}.exhausted", message), COORDINATOR, by_engine=True)
         state = _reorder_for_gathering(context, replace(state, events_in_turn=1))
-    return state

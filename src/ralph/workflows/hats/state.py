@@ -20,8 +20,8 @@ from ralph.workflows.loop.report import (
     add_up_changes,
     describe_change,
     format_duration,
+    render_agent_rows,
     render_evidence_row,
-    render_isolation_row,
     render_missing_refs,
 )
 from ralph.workflows.merge_rules import Queue
@@ -44,7 +44,7 @@ class HatsPhase(StrEnum):
     ACT = "act"
     """The hat of the first event in the queue has its turn."""
     WAVE = "wave"
-    """A hat takes several events side by side."""
+    """A hat handles several events in parallel."""
     COMMIT = "commit"
     VERIFY = "verify"
     """The checks run, because a hat claims that the work is good."""
@@ -125,7 +125,7 @@ class WaveWorker:
 
 @dataclass(frozen=True)
 class Wave:
-    """Events that one hat takes side by side, each in its own worktree."""
+    """Events that one hat handles in parallel, each in its own worktree."""
 
     hat: str
     workers: tuple[WaveWorker, ...] = field(metadata=former_name("jobs"))
@@ -290,18 +290,18 @@ class HatsState:
             return self
         return replace(self, task_trees=dict([*self.task_trees.items(), *new.items()][-MAX_TASK_TREES:]))
 
-    def with_default_of(self, hat: str) -> "HatsState":
-        """One more turn of a hat that ended in its default event."""
+    def count_default_turn(self, hat: str) -> "HatsState":
+        """The state after one more turn of a hat that ended in its default event."""
         turns = self.default_turns_in_a_row
         return replace(self, default_turns_in_a_row={**turns, hat: turns.get(hat, 0) + 1})
 
-    def with_own_event_of(self, hat: str) -> "HatsState":
-        """A turn of a hat that published something itself."""
+    def reset_default_turns(self, hat: str) -> "HatsState":
+        """The state after a turn of a hat that published something itself."""
         turns = self.default_turns_in_a_row
         return replace(self, default_turns_in_a_row={**turns, hat: 0}) if turns.get(hat) else self
 
-    def with_turn_of(self, hat: str) -> "HatsState":
-        """One turn more of a hat."""
+    def count_activation(self, hat: str) -> "HatsState":
+        """The state after one more turn of a hat."""
         return replace(self, activations={**self.activations, hat: self.activations.get(hat, 0) + 1})
 
 
@@ -362,7 +362,7 @@ def build_report(run: str, settings: HatsSettings, state: HatsState, ended: RunE
         ("Cost", describe_cost(spent)),
         ("Changes", describe_change(add_up_changes(ended))),
         ("Required events", ", ".join(f"{topic} {_gate(state.gates.get(topic))}" for topic in settings.required)),
-        *render_isolation_row(ended),
+        *render_agent_rows(ended),
     ]
     own = [task for task in tasks.by_id.values() if task.run == run]
     parts = [

@@ -14,7 +14,15 @@ from ralph.core.turns import TurnEnd, TurnRequest
 from ralph.documents.agent.events import topic_matches
 from ralph.documents.hats.definition import COORDINATOR, Hat
 from ralph.workflows.hats.events import NewEvent, find_task_id, read_turn_events
-from ralph.workflows.hats.routing import MAX_REFUSALS, HatsContext, cancel_run, describe_silence, end_run, publish
+from ralph.workflows.hats.routing import (
+    MAX_REFUSALS,
+    HatsContext,
+    cancel_run,
+    describe_silence,
+    end_run,
+    find_receiver,
+    publish,
+)
 from ralph.workflows.hats.state import TASK_RESUME, HatsPhase, HatsState, QueuedEvent, Wave, WaveWorker, WorkerStep
 from ralph.workflows.merge_rules import MERGE_FAILURES, SettledMerge
 
@@ -27,10 +35,10 @@ ANSWERED, LISTED, _MAX_LISTED = 400, 120, 8
 
 def form_wave(context: HatsContext, state: HatsState, now: float) -> HatsState | None:
     """The state with a wave of all events that wait for the next hat; None if only one waits, or the hat takes one at a time."""
-    hat = context.settings.hat(context.find_receiver(state, state.event))
+    hat = context.settings.hat(find_receiver(context.settings, state.event, state.exhausted))
     if hat is None or hat.concurrency < 2:
         return None
-    events = [event for event in state.queue if context.find_receiver(state, event) == hat.id]
+    events = [event for event in state.queue if find_receiver(context.settings, event, state.exhausted) == hat.id]
     if hat.max_activations is not None:
         events = events[: hat.max_activations - state.activations.get(hat.id, 0)]
     if len(events) < 2:
@@ -91,7 +99,7 @@ def _request_wave_turn(
     )
     worker_state = replace(state, queue=(worker.event,), events_in_turn=1, notes=(*worker.notes, parallel_note))
     left = max(_MIN_SECONDS, wave.deadline - now) if wave.deadline else wave.seconds_left
-    request = context.request(
+    request = context.request_turn(
         worker_state, hat.id, str(_make_key(worker)), now, min(filter(None, (left, hat.wall)), default=None)
     )
     return replace(request, task=_name_task(wave, worker), worktree=_name_worktree(wave, worker))
@@ -127,12 +135,12 @@ def _accept_wave_turn(context: HatsContext, state: HatsState, ended: TurnEnded, 
         return _with_worker(
             state, replace(worker, step=WorkerStep.DONE, turn=ended.turn, failed=reason, failed_turns=ended.attempt)
         )
-    state = state.with_turn_of(hat.id)
-    if turn_events.cancels:
-        return cancel_run(state, hat.id, turn_events.cancels)
+    state = state.count_activation(hat.id)
+    if turn_events.cancellation:
+        return cancel_run(state, hat.id, turn_events.cancellation)
     refused = turn_events.refused
-    if turn_events.completes:
-        refused = (*refused, f"`{turn_events.completes.topic}` does not count if a worker of a wave publishes it")
+    if turn_events.completion:
+        refused = (*refused, f"`{turn_events.completion.topic}` does not count if a worker of a wave publishes it")
     if refused and not turn_events.events and worker.refusals < MAX_REFUSALS:
         return _with_worker(state, replace(again, refusals=worker.refusals + 1, notes=refused))
     change = ended.change
@@ -209,7 +217,7 @@ def _end_wave(context: HatsContext, state: HatsState, hat: Hat) -> HatsState:
         wave_number, turn = worker.event.wave, worker.turn
         if not worker.failed:
             by_default = worker.by_engine and worker.said[0].topic != TASK_RESUME
-            state = state.with_default_of(hat.id) if by_default else state.with_own_event_of(hat.id)
+            state = state.count_default_turn(hat.id) if by_default else state.reset_default_turns(hat.id)
         if worker.failed:
             failure = NewEvent(
                 FAILED, f"{worker.failed}\nIt was `{worker.event.topic}`:\n{worker.event.payload}", receiver

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 
 from ralph.core.check_output import LONGEST_LINE, find_error_lines
 from ralph.core.checks import Attribution, CheckStatus, Rule, Verdict
-from ralph.documents.reflection import JudgedCheck, Reflection, render
+from ralph.documents.reflection import ReflectedCheck, Reflection, render
 from ralph.workflows.loop.report import attribute_checks, find_newly_failing, list_names, name_check, name_iterations
 from ralph.workflows.loop.state import PROFILES, Attempt, Iteration, LoopParameters, LoopState
 
@@ -64,7 +64,7 @@ def describe_failure(verdict: Verdict) -> str:
     for result in verdict.failed:
         which = f"{list_names(result.failing, _NAMED)} ({name_check(result)})" if result.failing else name_check(result)
         parts.append(f"{which}: {' | '.join(find_error_lines(result.output, 2)) or result.reason}")
-    parts += [f"[{f.rule}] {f.place} {f.sentence}" for f in verdict.gamed]
+    parts += [f"[{f.rule}] {f.place} {f.sentence}" for f in verdict.blocking_findings]
     return _shorten("; ".join(parts))
 
 
@@ -80,8 +80,8 @@ def describe_changed_results(fixed: Sequence[str], broken: Sequence[str]) -> str
 
 def _find_cause(pending: Iteration, verdict: Verdict, state: LoopState) -> str:
     """Why the checks fail, if it follows from what the run did; what they print is in the prompt anyway."""
-    if verdict.gamed:
-        rules = {finding.rule for finding in verdict.gamed}
+    if verdict.blocking_findings:
+        rules = {finding.rule for finding in verdict.blocking_findings}
         if rules == {Rule.OUT_OF_SCOPE}:
             return "the turn changed files outside the scope of the run"
         if rules == {Rule.CLEAN_ROOM}:
@@ -102,10 +102,10 @@ def _find_cause(pending: Iteration, verdict: Verdict, state: LoopState) -> str:
 
 def _find_next_step(verdict: Verdict) -> str:
     """What to do first, as far as a rule can tell: nothing that the next prompt says anyway."""
-    if verdict.gamed and all(finding.rule is Rule.CLEAN_ROOM for finding in verdict.gamed):
+    if verdict.blocking_findings and all(finding.rule is Rule.CLEAN_ROOM for finding in verdict.blocking_findings):
         return "make the checks pass with the files that git carries, without ignored files"
-    if verdict.gamed:
-        places = ", ".join(dict.fromkeys(f.place for f in verdict.gamed if f.line))
+    if verdict.blocking_findings:
+        places = ", ".join(dict.fromkeys(f.place for f in verdict.blocking_findings if f.line))
         what = f"the change at {places[:150]}" if places else "these changes"
         return f"undo {what}; if the task asks for it, keep it and say why"
     if flaky := [name_check(r) for r in verdict.failed if r.flaky]:
@@ -215,6 +215,7 @@ def render_reflection(state: LoopState, settings: LoopParameters, now: float) ->
     before = state.iterations[-2].score if len(state.iterations) > 1 else None
     reflection = Reflection(
         **{name: getattr(last, name) for name in _SHARED},
+        gaming=last.blocking,
         loop=settings.run_id,
         iteration=last.number,
         at=now,
@@ -229,12 +230,12 @@ def render_reflection(state: LoopState, settings: LoopParameters, now: float) ->
     return render(reflection)
 
 
-def list_judged_checks(verdict: Verdict, baseline: Statuses) -> tuple[JudgedCheck, ...]:
+def list_reflected_checks(verdict: Verdict, baseline: Statuses) -> tuple[ReflectedCheck, ...]:
     """The checks of a verdict, as a reflection holds them."""
     change = {result.title: str(what) for result, what in attribute_checks(verdict, baseline)}
     checks = []
     for result in verdict.results:
-        check = JudgedCheck(
+        check = ReflectedCheck(
             title=result.title,
             status=result.status,
             reason=_shorten(result.reason),

@@ -74,7 +74,7 @@ class LoopProgress:
         that was judged before cannot have new failures: what differs then is noise.
         """
         # Work that gamed the checks makes their numbers worthless.
-        results = () if verdict.gamed else verdict.results
+        results = () if verdict.blocking_findings else verdict.results
         lowest = _choose_better(min, self.lowest, tuple(map(_count, results)))
         most_passed = _choose_better(max, self.most_passed, tuple(map(_count_passed, results)))
         is_better = _differs(lowest, self.lowest) or _differs(most_passed, self.most_passed)
@@ -124,7 +124,7 @@ class LoopProgress:
 
     def _count_failures(self, verdict: Verdict) -> Counts:
         whole = [_count(result) for result in verdict.results if result.nearness is None]
-        if not whole or verdict.gamed or None in whole:
+        if not whole or verdict.blocking_findings or None in whole:
             return self.failures
         now = sum(count or 0.0 for count in whole)
         first, _, best = self.failures or (now, now, now)
@@ -187,5 +187,5 @@ def _failure_set(verdict: Verdict, iteration: int) -> str:
         digest = result.failures.digest if result.failures else ""
         without_digest = tree if result.output.strip() else f"{result.code} {result.reason}"
         names.append(f"{result.title} {digest or without_digest}")
-    names += [f"{finding.rule} {finding.path}" for finding in verdict.gamed]
+    names += [f"{finding.rule} {finding.path}" for finding in verdict.blocking_findings]
     return "; ".join(names)

@@ -98,7 +98,7 @@ def build_actor_prompt(
         "final": ", the final one" if is_last else "",
         "last": _LAST if is_last else "",
         "counts": _describe_counts(state),
-        "failure": f"{_WHEN}\n{state.failure}" if state.failure else "",
+        "failure": f"{_WHEN}\n{state.check_results}" if state.check_results else "",
         "news": describe_changed_results(state.fixed, state.broken),
         "findings": state.findings,
         "changed": name_program(_describe_changes(state.changed, settings)),
@@ -134,7 +134,7 @@ def build_reflector_prompt(templates: Templates, settings: LoopParameters, state
         "action": quote_text(last.action),
         "changes": describe_change(Change("", last.files, last.added, last.removed)),
         "diff": name_program(f"`ralph diff {settings.run_id}` shows all changes of this run.") if state.changed else "",
-        "failure": "\n\n".join(text for text in (state.failure, state.findings) if text),
+        "failure": "\n\n".join(text for text in (state.check_results, state.findings) if text),
         "lessons": render_lessons(
             [one for one in state.iterations[:-1] if one.learnings][-3:], last.number, _list_other_attempts(state, last)
         ),
@@ -190,7 +190,7 @@ def _describe_counts(state: LoopState) -> str:
         return f"Failures in the output of the checks: {first}."
     known = f"Failures in the output of the checks: {first} before the first iteration"
     previous = state.iterations[-1]
-    if previous.gaming:
+    if previous.blocking:
         return f"{known}, lowest so far {best}. The previous result does not count because of the findings."
     if not _has_counted(previous):
         return f"{known}, lowest so far {best}. After the previous iteration they could not be counted."

@@ -24,7 +24,11 @@ MAX_NAMES = 20
 def summarize_verdict(verdict: Verdict) -> str:
     """One line: which checks passed, how the others did not, and what the guards found."""
     checks = "; ".join(f"{name_check(r)} {explain_result(r)}" for r in (verdict.failed or verdict.results))
-    return f"{checks}; but {' '.join(f.sentence for f in verdict.gamed)}" if verdict.gamed else checks
+    return (
+        f"{checks}; but {' '.join(f.sentence for f in verdict.blocking_findings)}"
+        if verdict.blocking_findings
+        else checks
+    )
 
 
 def render_failures(
@@ -44,7 +48,7 @@ def render_results(
     `logs` has the paths of whole outputs, by the titles of the checks.
     """
     if verdict.results and not verdict.failed:
-        if verdict.gamed:
+        if verdict.blocking_findings:
             return "All checks pass, but this does not count yet: see the findings."
         return "All checks pass."
     share = compute_quoted_share(verdict)
@@ -88,11 +92,12 @@ def render_findings(verdict: Verdict, *, asks_user: bool = True) -> str:
 
     `asks_user` is whether the run asks the user if the agent keeps a change.
     """
-    gamed, others = verdict.gamed, [one for one in verdict.findings if one not in verdict.gamed]
+    blocking = verdict.blocking_findings
+    others = [finding for finding in verdict.findings if finding not in blocking]
     lines = []
-    if gamed:
+    if blocking:
         lines.append("The run cannot succeed with these changes unless the user allows them:")
-        lines += [f"- {one.place} [{one.rule}] {one.sentence}" for one in gamed[:MAX_NAMES]]
+        lines += [f"- {one.place} [{one.rule}] {one.sentence}" for one in blocking[:MAX_NAMES]]
         lines.append(
             "Does a change only make a check pass? Then undo it, and do the work. Does the task ask for it, or was a test"
             " wrong? Then keep it, and say why in `summary`. Do not make the product wrong to satisfy a wrong test."
@@ -225,7 +230,7 @@ def _render_facts(state: LoopState, settings: LoopParameters, ended: RunEnded) -
         ("Tokens", f"{spent.input_tokens} in, {spent.output_tokens} out"),
         ("Changes", describe_change(total)),
         ("Best iteration", _describe_best(best) if best else "none was recorded"),
-        *render_isolation_row(ended),
+        *render_agent_rows(ended),
     ]
     return "| | |\n| --- | --- |\n" + "\n".join(row(*one) for one in rows)
 
@@ -235,9 +240,10 @@ def render_evidence_row(ended: RunEnded) -> list[tuple[str, str]]:
     return [("Evidence", ended.evidence.sentence)] if ended.evidence else []
 
 
-def render_isolation_row(ended: RunEnded) -> list[tuple[str, str]]:
-    """The row of a report about the sandbox; none if an older version of Ralph recorded the run."""
-    return [("Sandbox", ended.sandbox)] if ended.sandbox else []
+def render_agent_rows(ended: RunEnded) -> list[tuple[str, str]]:
+    """The rows of a report about agents and sandbox; none if an older version of Ralph recorded the run."""
+    rows = [("Agents", ", then ".join(ended.agents)), ("Sandbox", ended.sandbox)]
+    return [(name, text) for name, text in rows if text]
 
 
 def _render_files(ended: RunEnded) -> str:
@@ -312,10 +318,11 @@ def _render_next(state: LoopState, settings: LoopParameters, ended: RunEnded) ->
             f'If not, say so: `ralph resume {run} --guidance "..."`, or end it: `ralph abort {run}`.'
         )
     ways = list_options_to_continue(ended.outcome, ended.limits, ended.spent, ended.allowance)
-    more = f" {ways[0].option}" if ways else suggest_option_to_continue(ended.limits, ended.spent, ended.allowance)
-    lines = [f"Continue with `ralph resume {run}{more}`, or end it with `ralph abort {run}`."]
+    more = suggest_option_to_continue(ended.outcome, ended.limits, ended.spent, ended.allowance)
+    way = " ".join(("ralph resume", run, ways[0].option if ways else more.option)).strip()
+    lines = [f"Continue with `{way}`, or end it with `ralph abort {run}`."]
     if ended.outcome in (Outcome.STUCK, Outcome.AWAITING_GUIDANCE):
-        guide = f'ralph resume {run} --guidance "..."{more}'
+        guide = f'ralph resume {run} --guidance "..."'
         lines = [f"Say what to do differently: `{guide}`, or end it: `ralph abort {run}`."]
     if best and is_worth_restoring(best, state):
         lines.append(f"{name_best(best).capitalize()}: restore it with `ralph restore best {run}`.")

@@ -40,7 +40,7 @@ from ralph.workflows.loop.learning import (
     derive_lesson,
     describe_changed_results,
     describe_failure,
-    list_judged_checks,
+    list_reflected_checks,
     render_reflection,
     with_lesson,
 )
@@ -119,7 +119,7 @@ class Loop:
         return reopen(read_state(text, self.state_path, self.settings))
 
     def decide(self, state: LoopState, now: float) -> Decision:
-        """Verify when something was done, act when it was not enough."""
+        """The work of the current phase."""
         return replace(self._decide_phase(state), stage=Stage(state.iteration))
 
     def _decide_phase(self, state: LoopState) -> Decision:
@@ -222,7 +222,7 @@ class Loop:
             prompt=build_actor_prompt(self.prompts, self.settings, self.checks, state, lessons),
             is_iteration=True,
             answer_schema="loop.actor",
-            failures=_count_since_best(state),
+            turns_without_progress=_count_since_best(state),
             verifies_failed_changes=True,
             delay=FAILED_TURN_WAITS[state.failed_turns],
             inbox=list_inbox(state),
@@ -278,7 +278,7 @@ class Loop:
         result = event.result
         answer = result.answer or {}
         # If the turn was cut short, that is the reason (`why` below) and not what it did.
-        error = result.error if result.end not in _CUT_SHORT else ""
+        error = result.error if result.end not in (*_CUT_SHORT, TurnEnd.STOPPED) else ""
         action = str(answer.get("summary") or _find_last_line(result.text) or error or "the agent reported nothing")
         if result.warnings:
             action = f"{action} (warning: {'; '.join(result.warnings)[:300]})"
@@ -314,30 +314,30 @@ class Loop:
         )
 
     def _accept_verdict(self, state: LoopState, verdict: Verdict) -> LoopState:
-        """After the checks: judge the iteration, and enter what `_choose_next` chooses, after a commit or a reflection."""
+        """After the checks: complete the iteration, and enter what `_choose_next` chooses, after a commit or a reflection."""
         state = self._with_verdict(state, verdict)
-        judged = _judge_iteration(state, verdict) if state.pending else None
+        completed = _complete_iteration(state, verdict) if state.pending else None
         is_progress = not verdict.unrunnable and state.progress.after(verdict, state.iteration).stalled == 0
-        if judged:
-            iterations = (*state.iterations, judged)[-MAX_REMEMBERED_ITERATIONS:]
+        if completed:
+            iterations = (*state.iterations, completed)[-MAX_REMEMBERED_ITERATIONS:]
         else:
             iterations = _confirm_last(state.iterations) if verdict.passed else state.iterations
         state = replace(
             state,
             iterations=iterations,
             pending=None,
-            best=_choose_best(state.best, judged, is_progress=is_progress),
+            best=_choose_best(state.best, completed, is_progress=is_progress),
             unverified=state.unverified + 1 if verdict.unrunnable else 0,
         )
-        then = self._choose_next(state, verdict, follows_turn=judged is not None)
-        if judged is None:
-            return then
+        chosen = self._choose_next(state, verdict, follows_turn=completed is not None)
+        if completed is None:
+            return chosen
         phases = []
-        if self.settings.commit and judged.snapshot and judged.files:
+        if self.settings.commit and completed.snapshot and completed.files:
             phases.append(Phase.COMMIT)
-        if self.settings.reflector and judged.what_failed and then.phase is Phase.ACT:
+        if self.settings.reflector and completed.what_failed and chosen.phase is Phase.ACT:
             phases.append(Phase.REFLECT)
-        return _enter_next_phase(replace(then, next_phases=(*phases, then.phase)))
+        return _enter_next_phase(replace(chosen, next_phases=(*phases, chosen.phase)))
 
     def _choose_next(self, state: LoopState, verdict: Verdict, *, follows_turn: bool) -> LoopState:
         """The end of the run, with its outcome, or another iteration."""
@@ -345,14 +345,18 @@ class Loop:
             return _finish(state, Outcome.AWAITING_GUIDANCE, f"{state.rescope}; say what the task is now")
         if verdict.passed and self._is_judged_too(verdict):
             return self._await_judge(state, verdict)
+        if verdict.passed and self._is_proof_missing(verdict):
+            return _finish(
+                state, Outcome.UNPROVEN, f"all checks pass, but Ralph cannot prove the work: {_say_why(verdict)}"
+            )
         if verdict.passed:
             return _finish(state, Outcome.SUCCESS, "all checks pass")
-        if verdict.is_unproven and not verdict.gamed:
+        if verdict.is_unproven and not verdict.blocking_findings:
             if state.is_guided and not follows_turn:
                 return _follow_guidance(state, verdict)
             return self._await_judge(state, verdict)
         has_changed = bool(state.iterations) and state.iterations[-1].files > 0
-        if follows_turn and not has_changed and self._is_change_kept(state, verdict):
+        if follows_turn and not has_changed and self._has_kept_findings(state, verdict):
             rules = ", ".join(state.blocking_rules)
             why = f"all checks pass, and the agent keeps what the guards found ({rules}): decide whether it is right"
             return _finish(state, Outcome.AWAITING_GUIDANCE, why)
@@ -368,24 +372,35 @@ class Loop:
         return self._decide_if_stuck(state, verdict)
 
     def _is_judged_too(self, verdict: Verdict) -> bool:
-        """Whether the user wants a judge to look at this work although it is proven."""
-        return self.settings.judges_all and verdict.evidence is not None and verdict.evidence.grade is Grade.PROVEN
+        """Whether the user wants a judge to look at this work although it does not need one."""
+        grades = (Grade.PROVEN, Grade.JUDGED)
+        return self.settings.judges_all and verdict.evidence is not None and verdict.evidence.grade in grades
+
+    def _is_proof_missing(self, verdict: Verdict) -> bool:
+        """Whether the user wants a proof, and the work is only judged, by what new tests notice."""
+        is_judged = verdict.evidence is not None and verdict.evidence.grade is Grade.JUDGED
+        return is_judged and not self.settings.has_judge
 
     def _await_judge(self, state: LoopState, verdict: Verdict) -> LoopState:
         """Let a judge look at the work, unless one has already rejected the same tree. Else the user decides."""
         is_wanted = verdict.awaits_judge or self._is_judged_too(verdict)
-        if is_wanted and self.settings.has_judge and state.judged_snapshot != verdict.snapshot:
-            return replace(state, phase=Phase.JUDGE, judged_snapshot=verdict.snapshot)
-        reason = verdict.evidence.reason if verdict.evidence else ""
-        if state.judged_snapshot == verdict.snapshot and len(state.iterations) > 1:
-            reason = f"{reason} A judge did not accept it: {'; '.join(state.iterations[-2].gaming)}"
+        if is_wanted and self.settings.has_judge and state.snapshot_given_to_judge != verdict.snapshot:
+            return replace(
+                state,
+                phase=Phase.JUDGE,
+                snapshot_given_to_judge=verdict.snapshot,
+                tests_run_before_judge=_count_tests(verdict),
+            )
+        reason = _say_why(verdict)
+        if state.snapshot_given_to_judge == verdict.snapshot and len(state.iterations) > 1:
+            reason = f"{reason} A judge did not accept it: {'; '.join(state.iterations[-2].blocking)}"
         return _finish(state, Outcome.UNPROVEN, f"all checks pass, but Ralph cannot prove the work: {reason}")
 
-    def _is_change_kept(self, state: LoopState, verdict: Verdict) -> bool:
+    def _has_kept_findings(self, state: LoopState, verdict: Verdict) -> bool:
         """Whether only findings are left, and an agent that read them changed nothing: only the user can decide."""
-        has_read = len(state.iterations) > 1 and bool(state.iterations[-2].gaming)
+        has_read = len(state.iterations) > 1 and bool(state.iterations[-2].blocking)
         is_answer = has_read and not state.agent_error and self.settings.on_stuck is not OnStuck.CONTINUE
-        return is_answer and bool(verdict.gamed) and not verdict.failed
+        return is_answer and bool(verdict.blocking_findings) and not verdict.failed
 
     def _decide_if_stuck(self, state: LoopState, verdict: Verdict) -> LoopState:
         """Ask a loop that is stuck for another approach; if that does not help, do what `--on-stuck` says."""
@@ -438,13 +453,13 @@ class Loop:
         state = replace(
             state,
             evidence=verdict.evidence,
-            failure=render_results(verdict, state.baseline, state.failed_before, paths),
+            check_results=render_results(verdict, state.baseline, state.failed_before, paths),
             findings=render_findings(verdict),
-            blocking_rules=tuple(sorted({str(finding.rule) for finding in verdict.gamed})),
+            blocking_rules=tuple(sorted({str(finding.rule) for finding in verdict.blocking_findings})),
             logs=logs,
             verification=render_verification(verdict, state.baseline),
         )
-        if verdict.unrunnable or verdict.gamed:
+        if verdict.unrunnable or verdict.blocking_findings:
             # What fails is not known, or a test passes only because it was skipped.
             return replace(state, fixed=(), broken=())
         now = list_failing_names(verdict)[:MAX_FAILED_TESTS]
@@ -492,31 +507,31 @@ def reopen(state: LoopState) -> LoopState:
 def _name_silent_check(verdict: Verdict) -> str:
     """Which check shows no progress, whatever the agent does, because it prints nothing; empty if there is none."""
     silent = next((one for one in verdict.failed if one.command and not one.output.strip()), None)
-    return f"; {name_check(silent)} prints nothing, so Ralph sees no progress before it passes" if silent else ""
+    return f"; {name_check(silent)} prints nothing, so Ralph sees no progress until it passes" if silent else ""
 
 
-def _judge_iteration(state: LoopState, verdict: Verdict) -> Iteration:
+def _complete_iteration(state: LoopState, verdict: Verdict) -> Iteration:
     """The iteration with its verdict and what it teaches; a check that could not run teaches nothing."""
     pending = state.pending or Iteration(state.iteration, "", "")
-    judged = replace(
+    completed = replace(
         pending,
         result=summarize_verdict(verdict),
         passed=verdict.passed,
-        is_unproven=verdict.is_unproven and not verdict.gamed,
+        is_unproven=verdict.is_unproven and not verdict.blocking_findings,
         score=round(verdict.score, 4),
-        checks=list_judged_checks(verdict, state.baseline),
+        checks=list_reflected_checks(verdict, state.baseline),
         failing=state.failing[:MAX_NAMES],
         fixed=state.fixed[:MAX_NAMES],
         broken=state.broken[:MAX_NAMES],
-        gaming=tuple(finding.sentence for finding in verdict.gamed),
+        blocking=tuple(finding.sentence for finding in verdict.blocking_findings),
     )
-    if judged.is_unproven and verdict.evidence:
-        judged = replace(judged, result=verdict.evidence.reason)
-    if judged.passed or judged.is_unproven:
-        return replace(judged, learnings=Lesson("", judged.why, "").text)
+    if completed.is_unproven and verdict.evidence:
+        completed = replace(completed, result=verdict.evidence.reason)
+    if completed.passed or completed.is_unproven:
+        return replace(completed, learnings=Lesson("", completed.why, "").text)
     if verdict.unrunnable:
-        return replace(judged, why="", try_next="")
-    return with_lesson(judged, derive_lesson(judged, verdict, state))
+        return replace(completed, why="", try_next="")
+    return with_lesson(completed, derive_lesson(completed, verdict, state))
 
 
 def _confirm_last(iterations: tuple[Iteration, ...]) -> tuple[Iteration, ...]:
@@ -532,21 +547,21 @@ def _rate_baseline(verdict: Verdict) -> Best | None:
     return Best(0, verdict.snapshot, score, summarize_verdict(verdict))
 
 
-def _choose_best(best: Best | None, judged: Iteration | None, *, is_progress: bool) -> Best | None:
+def _choose_best(best: Best | None, completed: Iteration | None, *, is_progress: bool) -> Best | None:
     """The better of two iterations, by their scores; the earlier one if they are equal and the later made no progress.
 
     If the checks count nothing, no iteration has a score. Then it is the last one that made progress.
     """
-    if judged is None or not judged.snapshot or judged.gaming:
+    if completed is None or not completed.snapshot or completed.blocking:
         return best
-    if not judged.score and (not is_progress or (best and best.score)):
+    if not completed.score and (not is_progress or (best and best.score)):
         return best
-    if judged.score and best:
-        known, new = (best.passed, best.score), (judged.passed, judged.score)
+    if completed.score and best:
+        known, new = (best.passed, best.score), (completed.passed, completed.score)
         # Work that is as good as the state before the run stays.
         if known > new or (known == new and best.number and not is_progress):
             return best
-    return Best(judged.number, judged.snapshot, judged.score, judged.result, judged.passed)
+    return Best(completed.number, completed.snapshot, completed.score, completed.result, completed.passed)
 
 
 def _accept_reflection(state: LoopState, result: TurnResult) -> LoopState:
@@ -565,9 +580,10 @@ def _accept_reflection(state: LoopState, result: TurnResult) -> LoopState:
 
 
 def _accept_judgment(state: LoopState, event: TurnEnded) -> LoopState:
-    """What a judge made of the changed judge files. Only a judge that accepts every one of them makes the work done."""
+    """What a judge made of the work and the changed judge files. Only a judge that accepts all of it makes the work done."""
     evidence = state.evidence or Evidence(Grade.UNPROVEN, "")
     answer = event.result.answer or {}
+    work = answer.get("work") or {}
     opinions = {one["path"].removeprefix("./"): one for one in answer.get("files", ())}
     if event.change and event.change.files:
         return _finish(state, Outcome.UNPROVEN, "the judge changed files, so its judgment does not count")
@@ -576,7 +592,17 @@ def _accept_judgment(state: LoopState, event: TurnEnded) -> LoopState:
         return _finish(
             state, Outcome.UNPROVEN, f"the judge did not say anything about {', '.join(missing[:MAX_NAMES])}"
         )
+    if not evidence.to_judge and not work:
+        return _finish(state, Outcome.UNPROVEN, "the judge did not say whether it accepts the work")
     rejected = [opinions[path] for path in evidence.to_judge if not opinions[path]["accept"]]
+    if work and not work["accept"]:
+        findings = [
+            "An independent reviewer read the work, and does not accept it:",
+            f"- {work['why']}",
+            *(f"- {one['path']}: {one['why']}" for one in rejected),
+            "Make the work right. If the reviewer is wrong, keep the work and say why in `summary`.",
+        ]
+        return _send_back(state, "a reviewer did not accept the work", [work["why"]], findings)
     if not rejected:
         tests = tuple((one["path"].removeprefix("./"), one["text"]) for one in answer.get("tests", ()))
         if tests:
@@ -600,7 +626,9 @@ def _accept_judge_tests(state: LoopState, verdict: Verdict) -> LoopState:
         reason = f"the judge accepted the changes, and {named} could not be run: {verdict.unrunnable.reason}"
         return _finish(state, Outcome.UNPROVEN, reason)
     if not verdict.failed:
-        return _finish_as_judged(state, f" The checks also pass with {named}, which is not part of the work.")
+        return _finish_as_judged(
+            state, _describe_passed_tests(state.tests_run_before_judge, _count_tests(verdict), named)
+        )
     failed = verdict.failed[0]
     shown = [f"`{path}`:\n```\n{text.rstrip()}\n```" for path, text in tests.items()]
     findings = [
@@ -614,6 +642,28 @@ def _accept_judge_tests(state: LoopState, verdict: Verdict) -> LoopState:
     return _send_back(state, "the work fails tests of a reviewer", [failed.reason], findings)
 
 
+def _describe_passed_tests(before: int | None, now: int | None, named: str) -> str:
+    """What it says of the work that the checks pass with the tests of the judge. They may not run these tests at all."""
+    if before is None or now is None:
+        return (
+            f" The checks also pass with {named}, but print no number of tests, so it is not certain that they ran it."
+        )
+    if now <= before:
+        return f" No check ran {named}: no more tests ran with it than without."
+    return f" The checks also pass with {named}, which is not part of the work."
+
+
+def _say_why(verdict: Verdict) -> str:
+    """Why the work has its grade."""
+    return verdict.evidence.reason if verdict.evidence else ""
+
+
+def _count_tests(verdict: Verdict) -> int | None:
+    """How many tests all checks together ran; None if no check prints a number."""
+    counts = [result.tests.ran for result in verdict.results if result.tests]
+    return sum(counts) if counts else None
+
+
 def _finish_as_judged(state: LoopState, sentence_about_tests: str) -> LoopState:
     """The success of work that a judge accepted. If judge files changed, its grade is judged; otherwise it stays proven."""
     evidence = state.evidence or Evidence(Grade.UNPROVEN, "")
@@ -625,7 +675,7 @@ def _finish_as_judged(state: LoopState, sentence_about_tests: str) -> LoopState:
         judged = replace(
             evidence, reason=f"{evidence.reason} An independent turn accepted the work.{sentence_about_tests}"
         )
-    state = replace(state, evidence=judged, judged_snapshot="", iterations=_confirm_last(state.iterations))
+    state = replace(state, evidence=judged, snapshot_given_to_judge="", iterations=_confirm_last(state.iterations))
     return _finish(state, Outcome.SUCCESS, "all checks pass")
 
 
@@ -634,7 +684,7 @@ def _send_back(state: LoopState, what: str, reasons: Sequence[str], findings: Se
     last = replace(
         state.iterations[-1],
         result=f"rejected by the judge: {'; '.join(reasons)}",
-        gaming=tuple(reasons),
+        blocking=tuple(reasons),
         passed=False,
         is_unproven=False,
     )
@@ -644,7 +694,7 @@ def _send_back(state: LoopState, what: str, reasons: Sequence[str], findings: Se
         phase=Phase.ACT,
         iteration=state.iteration + 1,
         iterations=(*state.iterations[:-1], with_lesson(last, lesson)),
-        failure="All checks pass, but this does not count yet: see the findings.",
+        check_results="All checks pass, but this does not count yet: see the findings.",
         findings="\n".join(findings),
         evidence=None,
     )
@@ -657,7 +707,7 @@ def _follow_guidance(state: LoopState, verdict: Verdict) -> LoopState:
         state,
         phase=Phase.ACT,
         iteration=state.iteration + 1,
-        failure="All checks pass, but this does not count yet: see the findings.",
+        check_results="All checks pass, but this does not count yet: see the findings.",
         findings=f"Ralph cannot prove the work: {reason}",
         evidence=None,
     )
@@ -686,6 +736,7 @@ def _finish(state: LoopState, outcome: Outcome, reason: str) -> LoopState:
 _CUT_SHORT = {
     TurnEnd.CUT: "a limit of the run ended the turn before the agent had finished",
     TurnEnd.WALL: "the turn reached its time limit before the agent had finished",
+    TurnEnd.LIMITED: "the provider's limit ended the turn before the agent had finished",
 }
 """Why the work of a turn is not complete, if the agent had no time to say anything."""
 

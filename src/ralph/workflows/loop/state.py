@@ -13,10 +13,10 @@ from enum import StrEnum
 from typing import Any
 
 from ralph.core.checks import CheckStatus, Evidence
-from ralph.core.codec import dump, former_name, from_plain, read_json, to_json, to_plain
+from ralph.core.codec import dump, former_name, from_plain, list_field_names, read_json, to_json, to_plain
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import FileStat
-from ralph.documents.reflection import JudgedCheck
+from ralph.documents.reflection import ReflectedCheck
 from ralph.documents.run_record import require_schema
 from ralph.workflows.loop.progress import LoopProgress
 
@@ -47,7 +47,9 @@ class TaskProfile:
 
 
 PROFILES = {
-    TaskType.COVERAGE: TaskProfile(5, (5, 20), r"\bcoverage\b|\b(add|write|more) (\w+ ){0,2}tests\b"),
+    TaskType.COVERAGE: TaskProfile(
+        5, (5, 20), r"\bcoverage\b|\b(add|write|more) (\w+ ){0,2}tests?\b(?! (runner|suite|harness|framework))"
+    ),
     TaskType.LINT: TaskProfile(
         2, (2, 4), r"\blint\w*\b|\bruff\b|\beslint\b|\bclippy\b|\bflake8\b|\bpylint\b|\bformat(ting)?\b"
     ),
@@ -61,14 +63,14 @@ PROFILES = {
     TaskType.GREENFIELD: TaskProfile(
         5, (10, 30), r"\bscaffold\w*|\bfrom scratch\b|\bnew (project|app|service|library|tool)\b"
     ),
-    TaskType.TEST_FIX: TaskProfile(2, (2, 5), r"\btests?\b|\bfix\w*|\bbugs?\b|\bfail\w*|\bbroken\b|\bgreen\b"),
+    TaskType.TEST_FIX: TaskProfile(2, (2, 5), r"\bfix\w*|\bbugs?\b|\bfail\w*|\bbroken\b|\bgreen\b|\btests? pass"),
     TaskType.GENERAL: TaskProfile(5, None, r""),
 }
 """In the order in which the patterns are tried; the last one fits every task."""
 
 
-def guess(task: str, criterion: str) -> TaskType:
-    """The type that the words of a task speak of; if they say nothing, the criterion does.
+def guess_task_type(task: str, criterion: str) -> TaskType:
+    """The type that the words of a task suggest; if they suggest none, those of the criterion.
 
     Nearly every criterion runs tests, so the word says nothing there.
     """
@@ -137,9 +139,9 @@ class Iteration:
     role: str = ""
     snapshot: str = ""
     score: float = 0.0
-    checks: tuple[JudgedCheck, ...] = ()
-    gaming: tuple[str, ...] = ()
-    """What the guards found, a sentence each."""
+    checks: tuple[ReflectedCheck, ...] = ()
+    blocking: tuple[str, ...] = field(default=(), metadata=former_name("gaming"))
+    """What the guards found or a judge rejected, a sentence each: with it, the run cannot succeed."""
     is_unproven: bool = False
     """Whether all checks pass, and Ralph could not prove the work."""
     what_failed: str = ""
@@ -202,8 +204,8 @@ class LoopState:
     """What of that passes since the last iteration."""
     broken: tuple[str, ...] = ()
     """What of that fails since the last iteration."""
-    failure: str = ""
-    """What the checks said last, as the next prompt quotes it."""
+    check_results: str = field(default="", metadata=former_name("failure"))
+    """The results of the last checks, as the next prompt quotes them."""
     findings: str = ""
     """What the guards found last, as the next prompt quotes it."""
     blocking_rules: tuple[str, ...] = ()
@@ -226,10 +228,12 @@ class LoopState:
     """Iterations in a row whose checks could not be run."""
     evidence: Evidence | None = None
     """What supports the last verdict; None if its checks fail."""
-    judged_snapshot: str = ""
-    """The tree that a judge looked at last, and did not accept."""
+    snapshot_given_to_judge: str = field(default="", metadata=former_name("judged_snapshot"))
+    """The tree that was last given to a judge; empty after one accepted it."""
     judge_tests: tuple[tuple[str, str], ...] = ()
     """The paths and texts of tests that the judge wrote, while they are tried."""
+    tests_run_before_judge: int | None = field(default=None, metadata=former_name("judged_tests"))
+    """How many tests the checks ran on the work that a judge looks at; None if they print no number."""
     best: Best | None = None
     progress: LoopProgress = field(default_factory=LoopProgress)
     pivot: bool = False
@@ -302,13 +306,13 @@ def read_state(text: str, where: str, settings: LoopParameters) -> LoopState:
     """The state in a `state.json`, edited by hand or not."""
     data = require_schema(read_json(text, where, "correct the file, then `ralph resume`"), SCHEMA, where)
     state = from_plain(LoopState, {key: value for key, value in data.items() if key != "extra"}, where)
-    known = {"schema", "loopId", *_collect_shared_fields(state, settings), *LoopState.__dataclass_fields__}
+    known = {"schema", "loopId", *_collect_shared_fields(state, settings), *list_field_names(LoopState)}
     return replace(state, extra={key: value for key, value in data.items() if key not in known})
 
 
 def _collect_shared_fields(state: LoopState, settings: LoopParameters) -> dict[str, Any]:
     last = state.iterations[-1] if state.iterations else None
-    result = last.result if last else "".join(state.failure.splitlines()[:1])
+    result = last.result if last else "".join(state.check_results.splitlines()[:1])
     minutes = None if settings.timeout is None else round(settings.timeout / 60, 2)
     return {
         "active": state.phase is not Phase.DONE and not state.ended,

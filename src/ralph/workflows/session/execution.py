@@ -37,9 +37,9 @@ MAX_WHY_CHARS = 2000
 _MAX_FILES = 20
 
 
-def advance_tasks(settings: SessionSettings, state: SessionState, now: float) -> SessionState:
+def advance_tasks(settings: SessionSettings, state: SessionState) -> SessionState:
     """Start the tasks that can start, and choose the next state of the session."""
-    state = request_startable_tasks(settings, finish_tasks_by_reports(settings, state, now))
+    state = mark_startable_tasks(settings, state)
     if state.fault:
         # No task starts, and the decision says why.
         return state
@@ -58,8 +58,8 @@ def advance_tasks(settings: SessionSettings, state: SessionState, now: float) ->
     return state.with_flow(check_results="", passed=False).with_state(State.SESSION_REVIEW)
 
 
-def request_startable_tasks(settings: SessionSettings, state: SessionState) -> SessionState:
-    """Ask for the turns of the tasks that can start."""
+def mark_startable_tasks(settings: SessionSettings, state: SessionState) -> SessionState:
+    """The state in which the tasks that can start have the step EXECUTE."""
     if state.fault:
         return state
     state = state.with_current_graph()
@@ -86,7 +86,7 @@ def accept_execution(
         return _fail_without_answer(settings, state, task, result, now)
     state = _store_report(settings, state, task, _compose_report(settings, state, task, result, now))
     if rescoped := find_scope_change(answer):
-        return _ask_for_other_task(settings, state, task, rescoped, now)
+        return _plan_task_again(settings, state, task, rescoped, now)
     if has_no_result or answer.get("status") != "completed" or not answer.get("success_criteria_met"):
         why = "; ".join(map(str, answer.get("blockers") or ())) or result.error
         if not why:
@@ -101,13 +101,13 @@ def accept_execution(
     )
 
 
-def _ask_for_other_task(
+def _plan_task_again(
     settings: SessionSettings, state: SessionState, task: str, rescoped: str, now: float
 ) -> SessionState:
     """The user asked for something else: a planner changes the task. If that does not help, the user has to say more."""
     replans = state.flow_of(task).replans
     state = state.with_task_flow(task, rescoped=True, replans=replans + 1)
-    state = fail_attempt(state, task, now, rescoped, rescoped[:200])
+    state = fail_attempt(state, task, now, rescoped, note=rescoped[:200])
     if replans >= MAX_REPLANS:
         return state
     if not settings.layout.is_classic:
@@ -148,7 +148,7 @@ def accept_review(
     if rescoped := find_scope_change(answer):
         part = f"### Review Summary\nThe user asked for something else, so the work was not reviewed: {rescoped}"
         state = _with_review(settings, state, task, part, qualified=False)
-        return _ask_for_other_task(settings, state, task, rescoped, now)
+        return _plan_task_again(settings, state, task, rescoped, now)
     if result.end is not TurnEnd.FINISHED or answer.get("status") != "completed":
         why = "; ".join(map(str, answer.get("blockers") or ())) or result.error or str(result.end)
         reason = f"the review of {task} produced no usable result: {why}"
@@ -160,6 +160,7 @@ def accept_review(
     if not qualified:
         return fail_attempt(state, task, now, str(answer.get("feedback") or "the reviewer did not qualify it"))
     if settings.layout.is_classic:
+        # The review in its report finishes the task, also if someone else wrote it: see `finish_tasks_by_reports`.
         checks_again = state.flow_of(task).checks_again
         return state.with_task_flow(task, step=Step.CHECK, checks_again=False) if checks_again else state
     one = state.tasks[task]
@@ -242,7 +243,7 @@ def _describe_merge(merged: MergeEnded) -> str:
     return "\n".join(lines)
 
 
-def fail_attempt(state: SessionState, task: str, now: float, why: str, note: str = "") -> SessionState:
+def fail_attempt(state: SessionState, task: str, now: float, why: str, *, note: str = "") -> SessionState:
     """The state after an attempt that failed: the task rests, and its line says that it failed, with the note."""
     is_tried_again = (
         state.layout.retries_as_todo and state.flow_of(task).attempts_in_iteration < state.guardrails.rework_attempts
@@ -283,9 +284,9 @@ def describe_verdict(verdict: Verdict, room: int = _MAX_QUOTED_CHARS) -> str:
     for result in sorted(verdict.results, key=lambda result: result.passed):
         said = "(passed)" if result.passed else f"({result.reason})\n{excerpt_output(result.output, share)[0]}"
         lines.append(f"$ {result.command or result.title}\n{said}".rstrip())
-    if verdict.gamed:
+    if verdict.blocking_findings:
         lines.append("The work does not count, because these changes may make the checks pass without it:")
-        lines += [f"- {finding.place} [{finding.rule}] {finding.sentence}" for finding in verdict.gamed]
+        lines += [f"- {finding.place} [{finding.rule}] {finding.sentence}" for finding in verdict.blocking_findings]
     return "\n".join(lines).strip()
 
 
@@ -363,7 +364,7 @@ def _fail_without_answer(
     is_child = any(task in children for children in state.metadata.replaced.values())
     if not is_child and (not ran_out_of_time or flow.timeouts + 1 >= SPLIT_AFTER):
         return state.with_task_flow(task, step=Step.SPLIT, why=why)
-    return fail_attempt(state, task, now, why, why)
+    return fail_attempt(state, task, now, why, note=why)
 
 
 def _compose_report(settings: SessionSettings, state: SessionState, task: str, result: TurnResult, now: float) -> str:

@@ -1,7 +1,7 @@
 """How an iteration ends: the review of the whole, what was learned, and the feedback that begins the next."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ralph.core.checks import Evidence, Grade
@@ -166,7 +166,7 @@ def accept_critique(
     step = f"plan-critique-{cycle}"
     title = f"Critique Planning Progress (Iteration {state.metadata.iteration}, Cycle {cycle})"
     state = replace(state, progress=state.progress.with_section(title, [(step, Marker.TODO, "")]))
-    return accept_breakdown(settings, state, step, result, now).with_state(State.BATCHING)
+    return accept_breakdown(settings, state, step, result, now).with_flow(learned=0).with_state(State.BATCHING)
 
 
 def accept_knowledge(settings: SessionSettings, state: SessionState, result: TurnResult, now: float) -> SessionState:
@@ -180,7 +180,8 @@ def accept_knowledge(settings: SessionSettings, state: SessionState, result: Tur
             carried = read_front_values(Page(state.texts.get(path, ""))).get("carried_from")
             facts |= {"carried_from": carried} if carried is not None else {}
             texts[path] = with_front_matter(text, name, {**facts, "staged_at": stamp(now)})
-    state = state.with_texts(texts).with_flow(approval_asked_at=now, wish="", approved=False, items=())
+    state = state.with_texts(texts)
+    state = state.with_flow(approval_asked_at=now, wish="", approved=False, items=(), learned=number)
     staged = list_staged_knowledge(settings, state)
     if not staged:
         return state.with_state(State.COMPLETE)
@@ -256,17 +257,15 @@ def describe_stage(settings: SessionSettings, state: SessionState) -> Stage:
         iteration=state.metadata.iteration,
         asks_for=ASKED_FOR if waits else frozenset(),
         is_complete=is_complete and not find_new_feedback(settings, state),
+        choices=_name_items(list_staged_knowledge(settings, state)) if waits else {},
     )
 
 
 def accept_signal(settings: SessionSettings, state: SessionState, signal: Signal) -> SessionState:
     """The user said whether what was learned is kept, or that a pause is over."""
     match signal.type:
-        case SignalType.APPROVE if not _select_items(list_staged_knowledge(settings, state), signal.items):
-            known = ", ".join(list_staged_knowledge(settings, state))
-            return state.with_notice(
-                f"no learned item is called {', '.join(signal.items)}; choose from {known}, or approve all without --item"
-            )
+        case SignalType.APPROVE if wrong := describe_stage(settings, state).find_wrong_items(signal.items):
+            return state.with_notice(wrong)
         case SignalType.APPROVE:
             wish = "" if signal.items else signal.message.strip()
             return state.with_flow(approved=True, items=signal.items, wish=wish)
@@ -428,10 +427,16 @@ def count_tasks(state: SessionState) -> dict[str, int]:
 
 
 def _end_iteration(settings: SessionSettings, state: SessionState, status: Status, now: float) -> SessionState:
-    """The iteration is over; what was learned is written down."""
-    return _record_end(state, status, now).with_state(
-        State.COMPLETE if state.guardrails.approval == "skip" else State.KNOWLEDGE_EXTRACTION
-    )
+    """The iteration is over; what was learned is written down, unless that was done before the whole was reviewed again."""
+    unfinished = tuple(name for name in state.tasks if state.marker(name) not in FINAL_MARKERS)
+    state = state.with_flow(reviewed=state.metadata.iteration, unfinished=unfinished)
+    after = State.KNOWLEDGE_EXTRACTION
+    if state.guardrails.approval == "skip":
+        after = State.COMPLETE
+    elif state.flow.learned == state.metadata.iteration:
+        is_undecided = state.metadata.previous_state == State.KNOWLEDGE_APPROVAL
+        after = State.KNOWLEDGE_APPROVAL if is_undecided else State.COMPLETE
+    return _record_end(state, status, now).with_state(after)
 
 
 def _record_end(state: SessionState, status: Status, now: float) -> SessionState:
@@ -472,6 +477,10 @@ def describe_unfinished(settings: SessionSettings, state: SessionState) -> list[
         reasons.append(f"failed: {', '.join(failed)}")
     if blocked:
         reasons.append(f"blocked: {', '.join(blocked)}")
+    without_need = [name for name in in_order if name in causes and state.marker(causes[name]) is Marker.CANCELLED]
+    if without_need and not failed:
+        them = "it" if len(without_need) == 1 else "them"
+        reasons.append(f"to end the session without {', '.join(without_need)}, mark {them} [C] in progress.md too")
     reasons += [state.flow_of(name).why for name in failed if state.flow_of(name).rescoped]
     reasons += [_describe_missing_task(settings, state, name) for name in failed if state.tasks[name].is_missing]
     if state.flow.check_results and not state.flow.passed:
@@ -498,13 +507,24 @@ def _describe_gaps(settings: SessionSettings, state: SessionState, number: int) 
 
 def _describe_missing_task(settings: SessionSettings, state: SessionState, task: str) -> str:
     path = settings.layout.place_of_task(state.metadata.iteration, task)
-    return f"{task} has no definition: restore it in {path} and resume, or give feedback so that it is planned again"
+    return (
+        f"{task} has no definition: restore it in {path} and resume, mark it [C] to leave it out,"
+        " or give feedback so that it is planned again"
+    )
 
 
 def _select_items(found: Mapping[str, str], items: Sequence[str]) -> dict[str, str]:
-    """Those that were named: by path, file name, its stem, or category; all if none was."""
-    names = {path: {path, *path.split("/")[1:], path.partition("/")[2], path.split("/")[-1][:-3]} for path in found}
+    """Those that were named; all if none was."""
+    names = _name_items(found)
     return {path: text for path, text in found.items() if not items or not names[path].isdisjoint(items)}
+
+
+def _name_items(found: Iterable[str]) -> dict[str, frozenset[str]]:
+    """How the user can name each item: by path, file name, its stem, or category."""
+    return {
+        path: frozenset({path, *path.split("/")[1:], path.partition("/")[2], path.split("/")[-1][:-3]})
+        for path in found
+    }
 
 
 def _list_tasks_to_carry(settings: SessionSettings, state: SessionState) -> list[tuple[str, Marker, str]]:

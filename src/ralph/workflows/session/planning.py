@@ -121,6 +121,10 @@ def accept_replan(
     if fault:
         return state.with_notice(f"the planner's change of {task} is ignored: its dependencies are invalid: {fault}")
     after = reopen_task(settings, after, task)
+    for name in state.tasks:
+        if name != task and after.tasks[name] != state.tasks[name] and after.marker(name) is Marker.FAILED:
+            # The planner changed another task that failed, too: as it is defined now, it was never tried.
+            after = reopen_task(settings, after, name)
     if after.tasks[task] == state.tasks[task]:
         return after.with_notice(f"the planner left {task} as it was; the next attempt gets your message")
     return after.with_notice(f"{task} was planned again: {after.tasks[task].title or after.tasks[task].objective}")

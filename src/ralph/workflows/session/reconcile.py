@@ -19,6 +19,8 @@ _WITH = {
     Marker.FAILED: (Step.REST, Step.REPLAN),
 }
 """The steps that go with a marker; with any other a task is at rest."""
+_OVER = (State.KNOWLEDGE_EXTRACTION, State.KNOWLEDGE_APPROVAL, State.COMPLETE)
+"""States after the review of the whole."""
 
 
 def accept_edit(settings: SessionSettings, state: SessionState, path: str, content: str) -> SessionState:
@@ -115,16 +117,34 @@ def revert_unfinished_tasks(settings: SessionSettings, state: SessionState, know
 
 
 def revert_unreviewed_end(state: SessionState) -> SessionState:
-    """The state in which the whole is still to be reviewed if only `metadata.yaml` says that the session is complete."""
+    """The state in which the session is not complete if only `metadata.yaml` says that it is."""
     data, known = state.metadata, state.flow.completed
-    is_over = data.state in (State.KNOWLEDGE_EXTRACTION, State.KNOWLEDGE_APPROVAL, State.COMPLETE)
-    if not is_over or data.status != Status.COMPLETED or known is None or known == data.iteration:
+    if data.state not in _OVER or data.status != Status.COMPLETED or known is None or known == data.iteration:
         return state
+    if state.flow.reviewed == data.iteration and not has_open_work(state):
+        state = state.with_metadata(status=Status.AWAITING_FEEDBACK)
+        return state.with_notice(
+            "metadata.yaml says that the session is complete, but its review did not accept it: it waits for feedback"
+        )
     state = state.with_metadata(status=Status.IN_PROGRESS)
     # A review of the whole says nothing while tasks are left.
     state = state.with_state(State.BATCHING if has_open_work(state) else State.SESSION_REVIEW)
     return state.with_notice(
         "metadata.yaml says that the session is complete, but no reviewer accepted it: it is reviewed"
+    )
+
+
+def review_again_without_cancelled_tasks(state: SessionState) -> SessionState:
+    """The state in which the whole is reviewed again if the user has cancelled every task that kept it from its end."""
+    data, flow = state.metadata, state.flow
+    if data.state not in _OVER or data.status != Status.AWAITING_FEEDBACK or flow.reviewed != data.iteration:
+        return state
+    if not flow.unfinished or state.has_work_left:
+        return state
+    state = state.with_metadata(status=Status.IN_PROGRESS).with_state(State.SESSION_REVIEW)
+    state = state.with_flow(check_results="", failed_checks=(), passed=False, unfinished=())
+    return state.with_notice(
+        f"no task is left to do without {', '.join(flow.unfinished)}, so a reviewer looks at the whole session again"
     )
 
 

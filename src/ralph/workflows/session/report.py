@@ -20,7 +20,7 @@ def build_session_report(settings: SessionSettings, state: SessionState, ended: 
 
 def _list_parts(settings: SessionSettings, state: SessionState, ended: RunEnded) -> Iterator[str]:
     done, spent = count_tasks(state), ended.spent
-    yield f"# Session {settings.id}: {ended.outcome}"
+    yield f"# Session {settings.id}: {ended.outcome.replace('-', ' ')}"
     yield ended.reason
     yield f"## Request\n\n{(state.metadata.request or settings.request).strip()}"
     facts = [
@@ -37,15 +37,18 @@ def _list_parts(settings: SessionSettings, state: SessionState, ended: RunEnded)
     review = settings.layout.review(number)
     yield f"## Review\n\nThe review of the whole session is in `{review}`." if review in state.texts else ""
     yield render_missing_refs(ended)
-    yield f"## Next\n\n`{_suggest_next_command(settings, ended)}`"
+    yield f"## Next\n\n{_suggest_next_command(settings, ended)}"
 
 
 def _list_rows(state: SessionState) -> Iterator[str]:
     yield row("Task", "Title", "Status", "Attempts", "Note")
     yield "| --- | --- | --- | --- | --- |"
+    blocked = {} if state.fault else state.graph.blocked
     for name, task in state.tasks.items():
         item = state.progress.items.get(name)
         note = item.note if item else ""
+        if not note and name in blocked:
+            note = f"blocked by {blocked[name]}"
         title = task.title or task.objective[:60]
         yield row(name, title, MARKER_MEANINGS[state.marker(name)], len(state.reports(name)), note)
 
@@ -63,12 +66,12 @@ def _describe_checks(settings: SessionSettings, state: SessionState) -> str:
 def _suggest_next_command(settings: SessionSettings, ended: RunEnded) -> str:
     match ended.outcome:
         case Outcome.SUCCESS:
-            return f"ralph diff {settings.id}"
+            return f"`ralph diff {settings.id}`"
         case Outcome.AWAITING_FEEDBACK:
-            return f'ralph session feedback {settings.id} "..."'
+            return f'`ralph session feedback {settings.id} "..."`, then `ralph session resume {settings.id}`'
         case Outcome.AWAITING_APPROVAL:
-            return f"ralph session approve {settings.id}"
+            return f"`ralph session approve {settings.id}`, or `ralph session skip {settings.id}`"
         case _ if ended.outcome.resumable:
-            return f"ralph session resume {settings.id}"
+            return f"`ralph session resume {settings.id}`"
         case _:
-            return f"ralph session show {settings.id}"
+            return f"`ralph session show {settings.id}`"

@@ -112,6 +112,12 @@ class Flow:
     """The tasks that the engine itself finished. None if it does not know: others, or an older version, began the session."""
     completed: int | None = None
     """The last iteration that a reviewer of the whole accepted; 0 if none did. None if the engine does not know."""
+    reviewed: int = 0
+    """The last iteration that ended with a review of the whole, whatever the result was."""
+    unfinished: tuple[str, ...] = ()
+    """The tasks that were neither done nor cancelled when that iteration ended."""
+    learned: int = 0
+    """The last iteration of which a librarian has written down what was learned, if no work followed in it."""
     schema: int = 1
 
     @property
@@ -138,7 +144,7 @@ class SessionState:
     notices: tuple[str, ...] = ()
     """Notices for the user since then."""
     unreported: tuple[TaskChanged, ...] = ()
-    """Tasks that changed while no engine ran. The feed of the run gets them with the next event."""
+    """How tasks stood when the state was loaded. The feed of the run gets what it does not have with the next event."""
     last_graph: TaskGraph | None = field(default=None, compare=False, repr=False)
     """The graph before the tasks in `touched` changed; None if it has to be built."""
     touched: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
@@ -350,6 +356,10 @@ class SessionSettings:
     def flow_path(self) -> str:
         """The path of the document with the flow."""
         return f".ralph/runs/{self.id}/flow.json"
+
+    def copy_path(self, path: str) -> str:
+        """The path of the engine's copy of a document of the session."""
+        return f".ralph/runs/{self.id}/copies/{path.removeprefix(self.layout.root + '/')}"
 
     def compile_checks(self, criteria: Iterable[str]) -> tuple[Check, ...]:
         """The checks that criteria compile to, each once."""

@@ -32,7 +32,13 @@ def find_task_changes(before: SessionState, after: SessionState) -> tuple[TaskCh
 
 
 def find_changes_while_stopped(before: SessionState, after: SessionState) -> tuple[TaskChanged, ...]:
-    """What became of tasks while no engine ran: definitions that are gone, what that blocks, and what the user cancelled."""
+    """What became of tasks while no engine ran: definitions that are gone, what that blocks, and what the user cancelled.
+
+    Also the tasks that are done: an engine that was killed may not have said so any more.
+    """
+    if after.fault:
+        return ()
+    after = after.with_current_graph()
     found = [
         one
         for one in find_task_changes(before, after)
@@ -40,19 +46,26 @@ def find_changes_while_stopped(before: SessionState, after: SessionState) -> tup
     ]
     for name in after.tasks:
         item = after.progress.items.get(name)
-        if not after.fault and item and item.marker is Marker.CANCELLED and BY_USER in item.note:
+        if item and item.marker is Marker.CANCELLED and BY_USER in item.note:
             found.append(_build_change(before, after, name, TaskState.CANCELLED, item.note))
+        elif item and item.marker is Marker.DONE:
+            found.append(_build_change(before, after, name, TaskState.DONE, ""))
     return tuple(found)
 
 
 def _find_states(before: SessionState, after: SessionState) -> Iterator[tuple[str, TaskState, str]]:
-    """Each task that changed its state, with the new state and the reason."""
+    """Each task that changed its state or its definition, with the new state and the reason."""
+    told: set[str] = set()
     for name in _find_touched(before, after):
         task = after.tasks[name]
         if name not in before.tasks:
             yield name, TaskState.PLANNED, f"after {', '.join(task.needs)}" if task.needs else ""
         elif found := _find_rescoped(before, after, name) or _find_state(before, after, name):
             yield name, *found
+            told.add(name)
+    for name in _find_redefined(before, after):
+        if name not in told and after.marker(name) is Marker.TODO:
+            yield name, TaskState.PLANNED, "changed by the planner"
     blocked = after.graph.blocked
     blocked_before = before.graph.blocked if before.tasks and not before.fault else {}
     for name, dead in blocked.items():
@@ -118,6 +131,13 @@ def _find_touched(before: SessionState, after: SessionState) -> list[str]:
         for name in after.tasks
         if flows.get(name) is not after.flow.tasks.get(name) or items.get(name) is not after.progress.items.get(name)
     ]
+
+
+def _find_redefined(before: SessionState, after: SessionState) -> list[str]:
+    """The tasks that a planner defined in another way. Only a planner's turn leads to new definitions."""
+    if before.tasks is after.tasks:
+        return []
+    return [name for name, task in after.tasks.items() if name in before.tasks and before.tasks[name] != task]
 
 
 def _build_change(before: SessionState, after: SessionState, name: str, state: TaskState, reason: str) -> TaskChanged:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from ralph.core.ids import READ_ONLY_WORKTREE
+from ralph.core.ids import READ_ONLY_WORKTREE, name_planning_worktree
 from ralph.core.prompt import Prompt
 from ralph.core.turns import INBOX, OUTBOX, TurnRequest
 from ralph.documents.session.layout import ClassicLayout
@@ -262,7 +262,7 @@ def request_replan(settings: SessionSettings, state: SessionState, task: str) ->
         "steer.md": _collect_user_messages(state, flow.why),
     }
     key = SessionKey(SessionWork.REPLAN, task=task, attempt=flow.attempt)
-    return _request(settings, state, key, role="planner", documents=("tasks/*.md",), fields=fields, inbox=inbox)
+    return _request_planning_of_task(settings, state, key, fields=fields, inbox=inbox)
 
 
 def request_split(settings: SessionSettings, state: SessionState, task: str) -> TurnRequest:
@@ -271,7 +271,31 @@ def request_split(settings: SessionSettings, state: SessionState, task: str) -> 
     fields = {"MODE": "REBREAKDOWN_TASK", "TASK_ID": task, "REASON": " ".join(flow.why.split())[:300]}
     inbox = {**_collect_tasks(settings, state), "report.md": settings.report(state, task)}
     key = SessionKey(SessionWork.SPLIT, task=task, attempt=flow.attempt)
-    return _request(settings, state, key, role="planner", documents=("tasks/*.md",), fields=fields, inbox=inbox)
+    return _request_planning_of_task(settings, state, key, fields=fields, inbox=inbox)
+
+
+def _request_planning_of_task(
+    settings: SessionSettings,
+    state: SessionState,
+    key: SessionKey,
+    *,
+    fields: Mapping[str, str],
+    inbox: Mapping[str, str],
+) -> TurnRequest:
+    """The turn of a planner who changes one task while others are in progress.
+
+    It has a worktree of its own, because another task may be planned again at the same time.
+    """
+    return _request(
+        settings,
+        state,
+        key,
+        role="planner",
+        documents=("tasks/*.md",),
+        fields=fields,
+        inbox=inbox,
+        worktree=name_planning_worktree(key.task),
+    )
 
 
 def _request(
