@@ -69,15 +69,26 @@ HEAD = "# Reference\n\nGenerated from the code by `make docs`; do not edit."
 
 
 def commands() -> str:
-    """The help of every command."""
+    """The help of every command, and of the commands below it."""
     parts = ["## Commands"]
     context = click.Context(cli, info_name="ralph", max_content_width=100, terminal_width=100)
     for name in (name for name in COMMANDS if name not in OLD_NAMES):
         command = cli.get_command(context, name)
         assert command is not None
-        with click.Context(command, info_name=name, parent=context, max_content_width=100, terminal_width=100) as own:
-            parts.append(f"### ralph {name}\n\n```\n{command.get_help(own)}\n```")
+        parts += command_helps(command, name, context)
     return "\n\n".join(parts)
+
+
+def command_helps(command: click.Command, name: str, parent: click.Context) -> list[str]:
+    """The help of a command, and of the commands below it."""
+    with click.Context(command, info_name=name, parent=parent, max_content_width=100, terminal_width=100) as context:
+        helps = [f"### {context.command_path}\n\n```\n{command.get_help(context)}\n```"]
+        if isinstance(command, click.Group):
+            for below in command.list_commands(context):
+                child = command.get_command(context, below)
+                assert child is not None
+                helps += command_helps(child, below, context)
+    return helps
 
 
 def agent_tools() -> str:
@@ -105,7 +116,7 @@ def presets() -> str:
 
 def preset_list() -> str:
     """Every shipped preset with when to use it."""
-    rows = [["preset", "hats", "use it when"]]
+    rows = [["preset", "hats", "when to use it"]]
     for name in list_shipped():
         hats = load_preset(HERE, (), f"builtin:{name}").preset.hats
         use = read_shipped(name).partition("\n")[0].lstrip("# ")
@@ -127,7 +138,9 @@ def preset_page(name: str) -> str:
         facts += [
             "- If Ralph finds no tests in your repository, `tests pass` is ignored, and you must give a `--check`."
         ]
-    facts += [f"- A hat must publish, not as a default: {', '.join(f'`{topic}`' for topic in loop.required_events)}."]
+    facts += [
+        f"- A hat must publish these (defaults don't count): {', '.join(f'`{topic}`' for topic in loop.required_events)}."
+    ]
     facts += [f"- Counts only if the checks fail: {', '.join(f'`{topic}`' for topic in red)}."] if red else []
     facts += [f"- Counts only if the checks pass: {', '.join(f'`{topic}`' for topic in green)}."] if green else []
     facts += [f"- Only these files can change: {', '.join(f'`{glob}`' for glob in loop.scope)}."] if loop.scope else []
@@ -189,6 +202,7 @@ ABLE = {
     "tokens": "reports tokens",
     "names_model": "names its model",
     "cost": "reports its cost",
+    "quota": "reports the used share of a subscription",
     "budget": "stops at a budget",
     "step_limit": "stops at a step limit",
     "model": "accepts a model",
