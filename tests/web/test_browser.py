@@ -101,8 +101,12 @@ def test_a_comment_on_a_line_goes_to_the_agent(page: Any, server: Server) -> Non
     page.keyboard.press("2")
     assert page.url.endswith("/diff"), "a digit on a focused line is not a shortcut"
     page.keyboard.press("c")
-    page.get_by_label("Comment", exact=True).wait_for()
+    playwright.expect(page.locator("textarea:focus")).to_have_value("", timeout=WAIT)
     page.keyboard.press("Escape")
+    playwright.expect(page.locator("[data-comment=draft]")).to_have_count(0, timeout=WAIT)
+    page.locator("tr.add td", has_text="wrong").click()
+    playwright.expect(page.locator("textarea:focus")).to_have_value("", timeout=WAIT)
+    page.get_by_role("heading", name="value.txt").click()
     page.locator("tr.add td", has_text="wrong").click()
     playwright.expect(page.locator("textarea:focus")).to_have_value("", timeout=WAIT)
     page.keyboard.type("2 words: this must say right.")

@@ -1,5 +1,5 @@
 // The diff of the whole run or of one turn, with comments on lines. Drafts stay in this tab; what is sent is kept by the run.
-import { html, Badge, clock, count, Empty, ErrorNote, Icon, Loading, onCtrlEnter, Prose, roleName, useEffect, useKeys, useMedia, useRef, useState } from './lib.js';
+import { html, Badge, clock, count, Empty, ErrorNote, Icon, Loading, onCtrlEnter, Prose, roleName, useEffect, useKeys, useLayoutEffect, useMedia, useRef, useState } from './lib.js';
 import { act, get } from './api.js';
 
 export function useDiff(view, turn, isWanted = true) {
@@ -90,10 +90,10 @@ function FileBody({ file, view, sent, drafts, setDrafts, send, isMine, isSplit }
   const comment = (line, side, hunk, marks) => {
     const known = drafts.find((one) => one.path === file.path && one.line === line && one.side === side);
     if (known) {
-      setDrafts(drafts.map((one) => (one === known ? { ...one, editing: true } : one)));
+      setDrafts(drafts.map((one) => (one === known ? { ...one, editing: true, opened: Date.now() } : one)));
       return;
     }
-    const draft = { path: file.path, line, side, hunk, marks, text: '', editing: true, id: `${file.path} ${side} ${line} ${Date.now()}` };
+    const draft = { path: file.path, line, side, hunk, marks, text: '', editing: true, opened: Date.now(), id: `${file.path} ${side} ${line} ${Date.now()}` };
     // A draft without words is not worth keeping when the user goes to another line.
     setDrafts([...drafts.filter((one) => one.text.trim()), draft]);
   };
@@ -255,7 +255,8 @@ function lines(comment) {
 
 function Draft({ draft, drafts, setDrafts, send, isStale = false }) {
   const area = useRef(null);
-  useEffect(() => { if (draft.editing) area.current?.focus(); }, [draft.editing]);
+  // Before the browser paints: a user who types at once types into the field. A second click on the line focuses it again.
+  useLayoutEffect(() => { if (draft.editing) area.current?.focus(); }, [draft.editing, draft.opened]);
   const change = (facts) => setDrafts(drafts.map((one) => (one.id === draft.id ? { ...one, ...facts } : one)));
   const own = useRef(null);
   // The keyboard goes on at the line: the row above has its button.

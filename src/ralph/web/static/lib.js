@@ -198,4 +198,4 @@ export function firstLine(text) {
 }
 
 export { h, useEffect, useRef, useState };
-export { useMemo, useCallback } from './vendor/hooks.js';
+export { useCallback, useLayoutEffect, useMemo } from './vendor/hooks.js';
