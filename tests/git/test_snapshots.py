@@ -13,6 +13,7 @@ from repos import REAL_GIT, REF, RUN, git, held, latest_snapshot, opened, start_
 
 from ralph.core.errors import RalphError, StorageError, UsageError
 from ralph.core.turns import Change
+from ralph.git import tree_index
 from ralph.git.command import Git, GitError, disk
 from ralph.git.snapshots import Snapshots
 
@@ -228,6 +229,26 @@ def test_an_undo_never_writes_over_a_file_that_could_not_be_read(repo: Path) -> 
 
 
 @pytest.mark.usefixtures("mortal")
+def test_files_of_gigabytes_are_left_out_with_a_notice(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree_index, "_SLOW", 0.3)
+    snapshots = opened(repo)
+    snapshots.take("base")
+    for name in ("disk image", "a.txt"):
+        (repo / name).touch()
+        os.truncate(repo / name, 40 << 30)
+    write(repo, {"small.txt": "small\n"})
+    assert snapshots.take("turn 1").names == ("a.txt", "small.txt")
+    assert [notice.partition(":")[0] for notice in snapshots.notices] == [
+        "a.txt is larger than 1 GiB",
+        "disk image is larger than 1 GiB",
+    ]
+    with pytest.raises(UsageError, match="in no snapshot would be overwritten"):
+        snapshots.undo()
+    os.truncate(repo / "a.txt", 2)
+    write(repo, {"disk image": "none\n"})
+    assert snapshots.take("turn 2").names == ("a.txt", "disk image"), "small again"
+
+
 def test_an_object_database_that_cannot_be_written_is_an_error(repo: Path) -> None:
     snapshots = opened(repo)
     snapshots.take("base")

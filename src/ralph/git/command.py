@@ -64,8 +64,14 @@ _TEMPORARY = re.compile(
 """Messages of failures that pass by themselves: another git creates or removes a worktree or holds a lock, or another process
 removes or truncates a file while git stages it. Git has changed nothing when it prints them."""
 _TRIES, _PAUSE = 40, 0.05
+GIT_TIMEOUT = 600
+"""Seconds after which a git command is ended."""
 _MAKE_ROOM = "free some disk space or make the disk writable, then `ralph resume`"
 _MORE_FILES = "allow more open files with `ulimit -n 4096`, then try again"
+
+
+class GitTimeoutError(RalphError):
+    """Git was ended because it took too long."""
 
 
 class GitError(RalphError):
@@ -121,7 +127,7 @@ class Git:
         """The id of the tree of a commit."""
         return self.run("rev-parse", f"{commit}^{{tree}}").text
 
-    def run(self, *args: str, stdin: bytes = b"", ok: tuple[int, ...] = (0,), timeout: float = 600) -> Output:
+    def run(self, *args: str, stdin: bytes = b"", ok: tuple[int, ...] = (0,), timeout: float = GIT_TIMEOUT) -> Output:
         """Run one git command. An exit code that is not in `ok` is an error."""
         settings = self.config if self.plain else (*_CONFIG, *self.config)
         options: list[str] = []
@@ -145,7 +151,7 @@ class Git:
 
     def ask(self, *args: str, **env: str) -> bytes:
         """What a command prints, with the settings of the repository as they are. Only for commands that start nothing."""
-        return self._start(["git", *args], b"", 600, {**_environment(), **self.env, **env}).out
+        return self._start(["git", *args], b"", GIT_TIMEOUT, {**_environment(), **self.env, **env}).out
 
     def _start(self, command: list[str], stdin: bytes, timeout: float, environment: Mapping[str, str]) -> Output:
         try:
@@ -169,7 +175,7 @@ class Git:
             out, err = process.communicate()
         if late.is_set():
             todo = "find out what git waits for, then `ralph resume`"
-            raise RalphError(f"git did not finish within {timeout:g} s", where=str(self.cwd), todo=todo)
+            raise GitTimeoutError(f"git did not finish within {timeout:g} s", where=str(self.cwd), todo=todo)
         return Output(process.returncode, out, err)
 
 

@@ -6,13 +6,14 @@ The user's index is never touched, and no file is overwritten that no snapshot h
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ralph.core.errors import UsageError
-from ralph.git.command import Git, GitError, Repository, disk, printable
+from ralph.git.command import GIT_TIMEOUT, Git, GitError, GitTimeoutError, Repository, disk, printable
 from ralph.store.files import stat_signature
 
 CACHES = (
@@ -25,6 +26,11 @@ CACHES = (
     ".coverage.*",
 )
 """Caches of tools, which are left out even if no `.gitignore` names them."""
+LARGE = 1 << 30
+"""Files with more bytes are left out of snapshots: git would read and store them whole after every change."""
+_SLOW = 30
+"""Seconds after which staging stops once, to look for large files."""
+_TOO_LARGE = "{} is larger than 1 GiB: not in snapshots, so Ralph cannot compare or restore it"
 _SKIPPED = rb"error: unable to index file '(.*?)'"
 _UNREADABLE = "{} cannot be read: not in snapshots"
 _NESTED = "{} is a separate git repository: its files are not in snapshots"
@@ -59,6 +65,7 @@ class PrivateIndex:
         self._repository, self._own, self._file = repository, own, file
         self._claimed = False
         self._known: tuple[object, str] | None = None
+        self._large: frozenset[str] = frozenset()
 
     def tree(self, latest: str | None) -> str:
         """The work tree as it is now, as a git tree; `latest` is the snapshot to start from."""
@@ -124,14 +131,42 @@ class PrivateIndex:
         self._claimed = True
 
     def _stage(self) -> str:
-        staged = stage(self.git, self._own)
-        self.skipped = staged.skipped
+        self._large = self._keep_large(self._large)
+        try:
+            staged = stage(self.git, (*self._own, *self._large), timeout=_SLOW)
+        except GitTimeoutError:
+            with disk(self._file):
+                self._lock().unlink(missing_ok=True)
+            self._large |= self._find_large_files()
+            staged = stage(self.git, (*self._own, *self._large))
+        self.skipped = staged.skipped | self._large
         self.notices.update(dict.fromkeys(staged.notices))
+        self.notices.update(dict.fromkeys(_TOO_LARGE.format(printable(path)) for path in sorted(self._large)))
         # Git leaves an index alone that has nothing new, which saves asking for its tree.
         if self._known is None or self._known[0] != _sign(self._file):
             tree = self.git.run("write-tree").text
             self._known = (_sign(self._file), tree)
         return self._known[1]
+
+    def _find_large_files(self) -> frozenset[str]:
+        """The new and changed files that are too large. The index forgets what it knew of them."""
+        listed = self.git.run("ls-files", "-z", "--others", "--modified", "--exclude-standard", "--", ":/").names
+        large = self._keep_large(listed)
+        if large:
+            forget = ("update-index", "--force-remove", "-z", "--stdin")
+            self.git.run(*forget, stdin=join_names(large))
+        return large
+
+    def _keep_large(self, paths: Iterable[str]) -> frozenset[str]:
+        large = set()
+        for path in paths:
+            try:
+                status = os.lstat(self._repository.top / path)
+            except OSError:
+                continue
+            if stat.S_ISREG(status.st_mode) and status.st_size > LARGE:
+                large.add(path)
+        return frozenset(large)
 
     def _seed(self, latest: str | None) -> None:
         """Start from the last snapshot, or from the user's index, which spares reading every file."""
@@ -181,13 +216,13 @@ def clear_hidden_marks(git: Git) -> None:
         git.run("update-index", flag, "-z", "--stdin", stdin=present)
 
 
-def stage(git: Git, leaving_out: tuple[str, ...] = ()) -> Staged:
+def stage(git: Git, leaving_out: tuple[str, ...] = (), *, timeout: float = GIT_TIMEOUT) -> Staged:
     """Stage the whole work tree, without some paths and without what git cannot store."""
     # `info/exclude` is not enough: a `.gitignore` overrides it, and neither applies to tracked files.
     others = [f":(top,exclude,literal){path}" for path in leaving_out]
     others += [f":(top,exclude,glob)**/{name}" for name in CACHES]
     # Code 1: some path was ignored or could not be read; the others are staged.
-    stderr = git.run("add", "--all", "--sparse", "--ignore-errors", "--", ":/", *others, ok=(0, 1)).err
+    stderr = git.run("add", "--all", "--sparse", "--ignore-errors", "--", ":/", *others, ok=(0, 1), timeout=timeout).err
     if b"failed to insert into database" in stderr:
         raise GitError("git cannot write to its object database", where=str(git.cwd), todo="make `.git` writable")
     notices: list[str] = []
