@@ -100,26 +100,51 @@ class Counterproof:
         """The findings with what the tests as they were before the run show of the work."""
         errors = [finding for finding in findings if finding.severity is Severity.ERROR]
         changes = [change for change in changes if not self.may_change(change.path)]
-        failed_before = self._find_failed_tests(checks)
         if errors:
-            is_wanted = all(finding.rule in REBUTTABLE and is_judge_file(finding.path) for finding in errors)
-        else:
-            is_wanted = bool(failed_before) and not self.may_change_tests and any(map(_is_changed_test, changes))
-        if not is_wanted:
+            return await self._review_errors(findings, errors, changes, checks)
+        failed_before = self._find_failed_tests(checks)
+        if not failed_before or self.may_change_tests or not any(map(_is_changed_test, changes)):
             return list(findings)
+        return await self._review_changed_tests(findings, failed_before, changes, checks)
+
+    async def _review_errors(
+        self,
+        findings: Sequence[Finding],
+        errors: Sequence[Finding],
+        changes: Sequence[FileChange],
+        checks: Sequence[Check],
+    ) -> list[Finding]:
+        """The findings without errors that the judge files as they were before the run rebut."""
+        if not all(finding.rule in REBUTTABLE and is_judge_file(finding.path) for finding in errors):
+            return list(findings)
+        more = self._find_tied_to_place(checks) or self._find_made_for_tests(changes, checks)
+        if more:
+            return [*findings, *more]
+        back = {change.path for change in changes if is_judge_file(change.path)}
+        try:
+            verdict = await self._run_with(back, self.base, "as-before", checks)
+        except RoomError as error:
+            return [*findings, *_report_not_run_apart(checks, f"no clean checkout could be created: {error}")]
+        if verdict.failed or not self._ran_as_many(verdict):
+            return list(findings)
+        return _rebut_errors(findings, checks, verdict)
+
+    async def _review_changed_tests(
+        self,
+        findings: Sequence[Finding],
+        failed_before: Mapping[str, CheckResult],
+        changes: Sequence[FileChange],
+        checks: Sequence[Check],
+    ) -> list[Finding]:
+        """The findings, and what the changed tests say in their original form if some failed before the run."""
         if tied := self._find_tied_to_place(checks):
             return [*findings, *tied]
-        if errors and (made_for_tests := self._find_made_for_tests(changes, checks)):
-            return [*findings, *made_for_tests]
-        goes_back = is_judge_file if errors else is_test_path
-        back = {change.path for change in changes if goes_back(change.path)}
+        back = {change.path for change in changes if is_test_path(change.path)}
         try:
             verdict = await self._run_with(back, self.base, "as-before", checks)
         except RoomError as error:
             return [*findings, *_report_not_run_apart(checks, f"no clean checkout could be created: {error}")]
         if not verdict.failed and self._ran_as_many(verdict):
-            return _rebut_errors(findings, checks, verdict)
-        if errors:
             return list(findings)
         found = _judge_original_tests(verdict, failed_before)
         if any(finding.path in failed_before for finding in found):

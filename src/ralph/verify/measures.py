@@ -12,7 +12,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ralph.core.check_output import find_figures, normalize_output, remove_directories
 from ralph.core.checks import Check, Counts, FailureSet, Measure
@@ -200,49 +200,97 @@ def read_measure(measure: Measure, text: str, tests: Counts | None, code: int | 
     return 0.0 if value is None and code == 0 and word and word not in text.lower() else value
 
 
+@dataclass(frozen=True)
+class _FailedOutput:
+    """What a failed check printed, taken apart."""
+
+    lines: list[str]
+    test_names: Sequence[str]
+    """The tests that failed, if the output names them."""
+    has_failed_tests: bool
+    errors: list[str]
+    """The lines that report an error, without those that only sum up."""
+    items: Counter[str]
+    """The failing tests and the errors, without what differs between two runs on the same tree."""
+    is_whole: bool
+    """Whether the tool looked at everything. Otherwise the number of its complaints says nothing."""
+    reported: float | None
+    """How many failures the tool itself counts."""
+
+
 def read_failure_set(check: Check, output: str, tests: Counts | None, value: float | None) -> FailureSet:
     """What a failed check complains about in plain output.
 
     If the tool says that it left something out, its output is the same however much of the rest was fixed. Then the set is
     empty, and a loop compares the trees instead.
     """
-    if _CAPPED.search(output) and not check.measure:
-        return FailureSet(None, "")
-    lines = [line[:LONGEST] for line in output.splitlines()[-MAX_LINES:] if line.strip()]
-    names = find_failing_tests(output)
-    # What a test that is named raises is no failure of its own.
-    found = [line for line in lines if _ERROR_LINE.search(line) or (not names and _EXCEPTION.search(line))]
-    errors = [line for line in found if not _SUMMARY_LINE.search(line)]
-    items = Counter([*names, *normalize_output("\n".join(errors)).splitlines()])
+    failed = _take_apart(check, output, tests)
     if check.measure:
         distance = None if value is None else abs(value - check.measure.target)
-        return FailureSet(distance, _digest(items))
-    counts = not _stopped_early(check.command, output)
-    reported = _count_failures(output, tests, len(names)) if counts else None
-    figures = {} if reported else _read_figures(lines)
+        return FailureSet(distance, _digest(failed.items))
+    if _CAPPED.search(output):
+        return FailureSet(None, "")
+    found = _read_errors(failed) if failed.items else _read_complaints(failed)
+    if failed.reported:
+        return found
+    return replace(found, figures=_read_figures(failed.lines))
+
+
+def _take_apart(check: Check, output: str, tests: Counts | None) -> _FailedOutput:
+    lines = [line[:LONGEST] for line in output.splitlines()[-MAX_LINES:] if line.strip()]
+    names = find_failing_tests(output)
+    errors: list[str] = []
+    for line in lines:
+        # An exception that a named test raises is the failure of that test, and no other one.
+        is_error = _ERROR_LINE.search(line) or (not names and _EXCEPTION.search(line))
+        if is_error and not _SUMMARY_LINE.search(line):
+            errors.append(line)
+    is_whole = not _stopped_early(check.command, output)
+    return _FailedOutput(
+        lines=lines,
+        test_names=names,
+        has_failed_tests=bool(names or (tests and tests.failed)),
+        errors=errors,
+        items=Counter([*names, *normalize_output("\n".join(errors)).splitlines()]),
+        is_whole=is_whole,
+        reported=_count_failures(output, tests, len(names)) if is_whole else None,
+    )
+
+
+def _read_errors(failed: _FailedOutput) -> FailureSet:
+    """The failure set of output with failing tests or lines that report errors."""
+    errors = failed.errors
+    # The frames of a traceback are one failure, however many there are.
+    separate = [line for line in errors if not _FRAME.match(line)]
+    count = failed.reported
+    if not count and failed.is_whole and errors:
+        count = len(separate or errors)
+    digest = _digest({**failed.items, "failures": count or 0})
+    is_reported = bool(failed.reported)
+    # `Error: lines are left` below a list of these lines: the list tells how many there are.
+    known = set(errors)
+    listed = _count_places([line for line in failed.lines if line not in known])
+    if listed and not failed.has_failed_tests and count == len(errors) == len(separate):
+        count, is_reported = count + listed, False
+    places = () if failed.test_names else _name_places(failed.lines)
+    return FailureSet(count, digest, is_reported, places=places)
+
+
+def _read_complaints(failed: _FailedOutput) -> FailureSet:
+    """The failure set of output in which only words and places show what is wrong."""
+    lines, count = failed.lines, failed.reported
     listed = [line for line in lines if _PLACE.search(line)]
-    if items:
-        # The frames of a traceback are one failure, however many there are.
-        separate = [line for line in errors if not _FRAME.match(line)]
-        count = reported or (len(separate or errors) if counts and errors else None)
-        digest = _digest({**items, "failures": count or 0})
-        # `Error: lines are left` below a list of these lines: the list tells how many there are.
-        known = set(errors)
-        beside = _count_places([line for line in listed if line not in known])
-        has_tests = names or (tests and tests.failed)
-        if beside and not has_tests and count == len(errors) == len(separate):
-            count, reported = count + beside, None
-        places = () if names else _name_places(lines)
-        return FailureSet(count, digest, bool(reported), places=places, figures=figures)
     complaints = [line for line in lines if _COMPLAINT.search(remove_directories(line))]
     unplaced = [line for line in complaints if not _PLACE.search(line)]
-    distinct = set(normalize_output("\n".join([*unplaced, *listed] if complaints else lines)).splitlines())
-    count = reported
-    if counts and not reported and (complaints or listed):
+    telling = [*unplaced, *listed] if complaints else lines
+    distinct = set(normalize_output("\n".join(telling)).splitlines())
+    if failed.is_whole and not count and (complaints or listed):
         count = _count_complaints(unplaced) + _count_places(listed)
     # The digest leaves out how many places there are: fewer are a lower count, and more are not a new failure.
-    kinds = reported or (len(distinct) if counts and complaints else 1)
-    return FailureSet(count, _digest(dict.fromkeys(distinct, kinds)), bool(reported), figures=figures)
+    kinds = failed.reported or 1
+    if failed.is_whole and complaints and not failed.reported:
+        kinds = len(distinct)
+    return FailureSet(count, _digest(dict.fromkeys(distinct, kinds)), bool(failed.reported))
 
 
 def _count_complaints(lines: Sequence[str]) -> int:

@@ -229,7 +229,7 @@ def find_assertions(tokens: Sequence[Token], pairs: Pairs, body: int) -> tuple[A
     finder = _Finder(list(tokens), pairs, body)
     bound = find_bindings(finder.tokens)[::-1]
     names: dict[str, Tokens] = {}
-    found = []
+    found: list[tuple[int, Assertion]] = []
     for index, position, claim in finder.find_claims():
         while bound and bound[-1][0] < position:
             _, name, value = bound.pop()
@@ -237,13 +237,25 @@ def find_assertions(tokens: Sequence[Token], pairs: Pairs, body: int) -> tuple[A
         text = " ".join(tokens[index : find_stop(tokens, pairs, index)])[:_LONGEST_TEXT]
         found.append((index, _place_claim(claim, tokens[index].line, text, names)))
     chosen_by_rows = _DRIVEN.search(" ".join(token for token in tokens if token[0] != '"'))
-    places = list(finder.find_doubts()) if found and not chosen_by_rows else []
-    inside = [[place[2:] for place in places if place[0] < index < place[1]] for index, _ in found]
-    firm = [
-        side for (_, claim), doubts in zip(found, inside, strict=True) if not doubts for side in claim.sides if side
-    ]
-    whys = [[why for head, why in doubts if not any(s in head or head in s for s in firm)] for doubts in inside]
-    return tuple(replace(claim, doubt=" ".join(why[-1:])) for (_, claim), why in zip(found, whys, strict=True))
+    if not found or chosen_by_rows:
+        return tuple(claim for _, claim in found)
+    return _mark_doubtful(found, list(finder.find_doubts()))
+
+
+def _mark_doubtful(
+    found: Sequence[tuple[int, Assertion]], places: Sequence[tuple[int, int, str, str]]
+) -> tuple[Assertion, ...]:
+    """The claims, each with the reason why it may not be reached, unless a claim that is reached checks that condition."""
+    doubts = [[place[2:] for place in places if place[0] < index < place[1]] for index, _ in found]
+    firm: list[str] = []
+    for (_, claim), around in zip(found, doubts, strict=True):
+        if not around:
+            firm += filter(None, claim.sides)
+    marked: list[Assertion] = []
+    for (_, claim), around in zip(found, doubts, strict=True):
+        reasons = [why for head, why in around if not any(side in head or head in side for side in firm)]
+        marked.append(replace(claim, doubt=" ".join(reasons[-1:])))
+    return tuple(marked)
 
 
 def _asks_two_objects(one: Sequence[str], other: Sequence[str], names: Mapping[str, Tokens]) -> bool:
@@ -260,16 +272,10 @@ def _place_claim(claim: Claim, line: int, text: str, names: Mapping[str, Tokens]
     sides = tuple(_canonicalize(substitute_names(side, names)) for side in claim.sides)
     plain = [_canonicalize(substitute_names(side, scalars)) for side in claim.sides]
     kind, was_real = claim.kind, claim.detail == "loosened"
-    same = len(sides) > 1 and sides[0] == sides[1] and (not is_literal(sides[0]) or plain[0] == plain[1])
-    same = same and not _asks_two_objects(claim.sides[0], claim.sides[1], names)
-    no_bound = kind is ClaimKind.ORDER and claim.detail == ">=" and plain[-1] == "0" and _SIZE.search(sides[0])
-    if no_bound or (same and kind in (ClaimKind.EQUAL, ClaimKind.APPROX)):
+    has_no_bound = kind is ClaimKind.ORDER and claim.detail == ">=" and plain[-1] == "0" and _SIZE.search(sides[0])
+    if has_no_bound or (kind in (ClaimKind.EQUAL, ClaimKind.APPROX) and _compares_same(claim, sides, plain, names)):
         kind, was_real = ClaimKind.TRIVIAL, not is_literal(sides[0])
-    elif (
-        kind not in (ClaimKind.RAISES, ClaimKind.FAILS, ClaimKind.CUSTOM, ClaimKind.PASSES)
-        and any(plain)
-        and all(map(is_literal, plain))
-    ):
+    elif kind not in _ABOUT_CODE and any(plain) and all(map(is_literal, plain)):
         kind = ClaimKind.TRIVIAL
     return Assertion(
         kind=kind,
@@ -280,6 +286,19 @@ def _place_claim(claim: Claim, line: int, text: str, names: Mapping[str, Tokens]
         tolerance=claim.tolerance,
         was_real=was_real,
     )
+
+
+_ABOUT_CODE = (ClaimKind.RAISES, ClaimKind.FAILS, ClaimKind.CUSTOM, ClaimKind.PASSES)
+"""Claims about code that runs: they are not trivial although all that they name are literals."""
+
+
+def _compares_same(claim: Claim, sides: Sequence[str], plain: Sequence[str], names: Mapping[str, Tokens]) -> bool:
+    """Whether both sides are the same. Two variables with the same literal in them are not."""
+    if len(sides) < 2 or sides[0] != sides[1]:
+        return False
+    if is_literal(sides[0]) and plain[0] != plain[1]:
+        return False
+    return not _asks_two_objects(claim.sides[0], claim.sides[1], names)
 
 
 def _canonicalize(tokens: Tokens) -> str:
@@ -310,19 +329,27 @@ class _Finder:
             found: list[Claim] = []
             position = index
             if token == "assert" and following not in (".", "=", ",", ")"):
-                start = index + 1 + (following == "!")
-                whole = self.tokens[start : find_stop(self.tokens, self.pairs, start)]
-                parts = split(strip_brackets(whole), ",")
-                is_tuple = following == "(" and len(parts) > 1 and len(split(whole, ",")) == 1
-                found = [Claim(ClaimKind.TRIVIAL, (whole,), "loosened")] if is_tuple else read_condition(parts[0])
+                found = self._read_assert(index)
             elif token == "if" and (block := read_branch(self.tokens, self.pairs, index)):
-                fails, position = _FAILING.search(" ".join(block.body)), block.opener
-                found = read_condition(split(block.head, ";")[-1], negated=True) if fails else []
+                position = block.opener
+                if _FAILING.search(" ".join(block.body)):
+                    found = read_condition(split(block.head, ";")[-1], negated=True)
             elif following == "(" and _SUBJECT.match(token):
                 found = self._read_chain(index)
             elif following in ("(", "!") and (token[0].isalpha() or token[0] == "_"):
                 found = self._read_call(index)
-            yield from ((index, position, claim) for claim in found)
+            for claim in found:
+                yield index, position, claim
+
+    def _read_assert(self, index: int) -> list[Claim]:
+        """`assert condition, message`. A condition in brackets together with its message is a tuple, which is always true."""
+        following = self.tokens[index + 1]
+        start = index + 1 + (following == "!")
+        whole = self.tokens[start : find_stop(self.tokens, self.pairs, start)]
+        parts = split(strip_brackets(whole), ",")
+        if following == "(" and len(parts) > 1 and len(split(whole, ",")) == 1:
+            return [Claim(ClaimKind.TRIVIAL, (whole,), "loosened")]
+        return read_condition(parts[0])
 
     def find_doubts(self) -> Iterator[tuple[int, int, str, str]]:
         """Where claims begin and end that may not be reached, on what condition, and because of what."""
@@ -372,19 +399,7 @@ class _Finder:
             return read_named("throws", [[thrown[1] or "new"], *arguments, *chained])
         if name == "assertThat" and len(arguments) > 1:
             arguments, steps = arguments[-2:], [("Should", arguments[-1:])]
-        found: list[Claim] = []
-        negated = False
-        for step, values in steps:
-            negated ^= step in ("not", "NotTo", "ToNot")
-            if step in ("To", "NotTo", "ToNot", "Should") and values:
-                matcher, is_turned = _unwrap_matcher(values[0])
-                negated ^= is_turned
-                step, values = matcher[0], split(matcher[2:-1], ",")
-            subject = arguments[:1]
-            if subject and find_kind(step) is ClaimKind.RAISES:
-                subject = [[*arguments[0], ";"]]
-            if values is not None or step in _PROPERTIES:
-                found += read_named(step, [*subject, *(values or ())], negated)
+        found = _read_steps(steps, arguments)
         known = [claim for claim in found if claim.kind is not ClaimKind.CUSTOM]
         if any(step == "rejects" for step, _ in steps):
             return [replace(c, kind=ClaimKind.RAISES, detail=c.detail or " ".join(c.sides[-1])) for c in known]
@@ -395,22 +410,58 @@ class _Finder:
         opener = index + 1 + (self._at(index + 1) == "!")
         if self._at(opener) not in ("(", "["):
             return []
-        base, kind, operands = (
-            self.tokens[index - 2] if before == "." else "",
-            find_kind(name),
-            self._read_arguments(opener),
-        )
-        is_known = name.lower().lstrip("_").startswith(("assert", "debug_assert", "prop_assert")) or base in _ASSERTERS
-        if not is_known and not (base in ("t", "pytest", "is") and kind and name[0].islower() and name != "approx"):
+        base = self.tokens[index - 2] if before == "." else ""
+        kind = find_kind(name)
+        operands = self._read_arguments(opener)
+        if not _is_known_claim(name, base, kind):
             starts = before in (";", "{", "}", ")", ".", "await", "=>", "?")
             return [Claim(ClaimKind.CUSTOM, tuple(operands), name)] if starts and _CUSTOM.match(name) else []
-        closing = self.pairs.get(opener, opener)
-        block = next((i for i in range(closing + 1, min(closing + 4, len(self.tokens))) if self.tokens[i] == "{"), None)
-        if block is not None and kind is ClaimKind.RAISES and self._at(closing + 1) in ("{", "as"):
-            operands = [*operands, [*self.tokens[block + 1 : self.pairs.get(block, block)], ";"]]
+        if kind is ClaimKind.RAISES:
+            operands += self._read_block_after(self.pairs.get(opener, opener))
         if name.startswith("assert_") and kind in (ClaimKind.CALLED, ClaimKind.CALLED_WITH):
             operands = [[base or "mock"], *operands]
         return read_named(name, operands)
+
+    def _read_block_after(self, closing: int) -> list[Tokens]:
+        """The block of `with pytest.raises(Error) as caught {`, in which the error must occur."""
+        if self._at(closing + 1) not in ("{", "as"):
+            return []
+        for index in range(closing + 1, min(closing + 4, len(self.tokens))):
+            if self.tokens[index] == "{":
+                return [[*self.tokens[index + 1 : self.pairs.get(index, index)], ";"]]
+        return []
+
+
+def _is_known_claim(name: str, base: str, kind: ClaimKind | None) -> bool:
+    """Whether a call is a claim of a known library: `assertEqual(...)`, `assert.equal(...)`, `t.is(...)`."""
+    if base in _ASSERTERS or name.lower().lstrip("_").startswith(("assert", "debug_assert", "prop_assert")):
+        return True
+    return base in ("t", "pytest", "is") and kind is not None and name[0].islower() and name != "approx"
+
+
+_NEGATIONS = ("not", "NotTo", "ToNot")
+_MATCHERS = ("To", "NotTo", "ToNot", "Should")
+"""Steps of a chain that are given a matcher."""
+
+
+def _read_steps(steps: Sequence[tuple[str, list[Tokens] | None]], arguments: list[Tokens]) -> list[Claim]:
+    """The claims of the steps that follow `expect(subject)`."""
+    found: list[Claim] = []
+    negated = False
+    for name, values in steps:
+        step = name
+        negated ^= step in _NEGATIONS
+        if step in _MATCHERS and values:
+            matcher, is_turned = _unwrap_matcher(values[0])
+            negated ^= is_turned
+            step, values = matcher[0], split(matcher[2:-1], ",")
+        if values is None and step not in _PROPERTIES:
+            continue
+        subject = arguments[:1]
+        if subject and find_kind(step) is ClaimKind.RAISES:
+            subject = [[*arguments[0], ";"]]
+        found += read_named(step, [*subject, *(values or ())], negated)
+    return found
 
 
 def _unwrap_matcher(matcher: Tokens) -> tuple[Tokens, bool]:

@@ -7,13 +7,14 @@ file is not lost. A comment that names its rule and gives a reason only warns; i
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from ralph.core.checks import Finding, Rule
 from ralph.core.text import regex
 from ralph.verify.changed_files import (
+    FileChange,
     find_gained,
     is_build_code,
     is_ignored,
@@ -82,24 +83,38 @@ class Loosened:
 def find_loosened_settings(work: Comparison) -> Iterator[Finding]:
     """Settings that were loosened, in all configuration files of the change."""
     changes = [c for c in work.files if is_tool_settings(c.renamed_from or c.path) and not is_ignored(c.path)]
-    now = {change.path: read_settings(change.path, change.new or "") for change in changes}
-    values_now = [
-        (_last_part(key), value) for settings in now.values() for key, values in settings.items() for value in values
-    ]
+    settings_now = {change.path: read_settings(change.path, change.new or "") for change in changes}
+    values_now: dict[str, list[str]] = {}
+    for settings in settings_now.values():
+        for key, values in settings.items():
+            values_now.setdefault(_last_part(key), []).extend(values)
     for change in changes:
-        is_new_nested = change.old is None and _NESTED_RUFF.search(change.path) is not None
-        extends = any(_last_part(key) == "extend" for key in now[change.path])
-        if is_new_nested and not extends and work.is_tool_the_check("lint"):
+        new = settings_now[change.path]
+        if _replaces_ruff_settings(change, new) and work.is_tool_the_check("lint"):
             sentence = f"{change.path} replaces the settings of ruff for its directory."
             yield make_finding(Rule.CHECK_DISABLED, change.path, 1, sentence)
-        old, new = read_settings(change.renamed_from or change.path, change.old or ""), now[change.path]
-        for key in sorted(key for key in {*old, *new} if old.get(key) != new.get(key)):
-            setting = Setting(key, old.get(key, []), new.get(key, []), change.old is None)
-            judged = not _SHARED.search(change.path) or _TOOLS.search(key)
-            for loosened in _find_loosened(setting) if judged else ():
-                moved = any(name == _last_part(key) and _says(value, loosened.value) for name, value in values_now)
-                if not (loosened.is_loss and moved):
-                    yield _report(work, change.path, key, loosened)
+        for setting in _list_changed_settings(change, new):
+            for loosened in _find_loosened(setting):
+                others = values_now.get(_last_part(setting.key), ())
+                is_moved = loosened.is_loss and any(_says(value, loosened.value) for value in others)
+                if not is_moved:
+                    yield _report(work, change.path, setting.key, loosened)
+
+
+def _replaces_ruff_settings(change: FileChange, settings: Mapping[str, list[str]]) -> bool:
+    """Whether a new file in a directory replaces the settings of ruff instead of extending them."""
+    extends = any(_last_part(key) == "extend" for key in settings)
+    return change.old is None and not extends and _NESTED_RUFF.search(change.path) is not None
+
+
+def _list_changed_settings(change: FileChange, new: Mapping[str, list[str]]) -> Iterator[Setting]:
+    """The settings of checkers that a change of a file added, removed or changed."""
+    old = read_settings(change.renamed_from or change.path, change.old or "")
+    is_shared = _SHARED.search(change.path) is not None
+    for key in sorted({*old, *new}):
+        is_of_checker = not is_shared or _TOOLS.search(key)
+        if is_of_checker and old.get(key) != new.get(key):
+            yield Setting(key, old.get(key, []), new.get(key, []), change.old is None)
 
 
 def _says(value: str, lost: str) -> bool:
@@ -174,16 +189,28 @@ def _find_hidden(setting: Setting) -> Iterator[Loosened]:
 
 
 def _find_uncovered(setting: Setting) -> Iterator[Loosened]:
-    about_tests = re.search(r"test|python_", setting.key)
-    for lost in [value for value in setting.was if value not in setting.now and setting.now][:1]:
-        warn = bool(setting.added) and not about_tests
-        is_narrowed = any(value.startswith(f"{lost.rstrip('/*')}/") for value in setting.added)
-        yield Loosened(f"no longer names {lost!r}.", lost, warn=warn, is_loss=True, counts_if_used=is_narrowed)
-    for value in setting.now if not setting.was and not about_tests else ():
-        if _SOURCE_FILE.search(value):
-            yield Loosened(f"now names {value!r} alone.", value, warn=True, counts_if_used=True)
-            break
-    for value in setting.now if about_tests and not setting.was else ():
+    is_about_tests = re.search(r"test|python_", setting.key) is not None
+    if setting.was:
+        yield from _find_lost_value(setting, is_about_tests=is_about_tests)
+    elif is_about_tests:
+        yield from _find_narrowed_tests(setting)
+    else:
+        source = next(filter(_SOURCE_FILE.search, setting.now), None)
+        if source is not None:
+            yield Loosened(f"now names {source!r} alone.", source, warn=True, counts_if_used=True)
+
+
+def _find_lost_value(setting: Setting, *, is_about_tests: bool) -> Iterator[Loosened]:
+    lost = next((value for value in setting.was if value not in setting.now), None)
+    if lost is None or not setting.now:
+        return
+    warn = bool(setting.added) and not is_about_tests
+    is_narrowed = any(value.startswith(f"{lost.rstrip('/*')}/") for value in setting.added)
+    yield Loosened(f"no longer names {lost!r}.", lost, warn=warn, is_loss=True, counts_if_used=is_narrowed)
+
+
+def _find_narrowed_tests(setting: Setting) -> Iterator[Loosened]:
+    for value in setting.now:
         is_file = "*" not in value and (".py" in value or "/" in value.strip("*/."))
         if is_file or ("python_" in setting.key and "est" not in value):
             yield Loosened(f"now narrows the tests to {value!r}.", value)
@@ -257,31 +284,43 @@ def find_suppressions(work: Comparison) -> Iterator[Finding]:
     """Places that are new; a line that was moved is not."""
     was = [place for path, source in work.before.items() for place in _read_suppressions(source, path)]
     now = [place for source in work.new for place in _read_suppressions(source, source.path)]
-    gone, fresh = (list(find_gained(*pair, lambda place: place.text)) for pair in ((now, was), (was, now)))
-    kept, added = (
-        list(find_gained(*pair, lambda place: (place.path, place.what))) for pair in ((fresh, gone), (gone, fresh))
-    )
+    gone = list(find_gained(now, was, _get_text))
+    fresh = list(find_gained(was, now, _get_text))
+    kept = list(find_gained(fresh, gone, _get_place))
+    added = list(find_gained(gone, fresh, _get_place))
     # One that names its rule now and did not before turns off less.
     widened = Counter((place.path, place.directive) for place in kept if not place.is_narrow)
     for place in added:
         if place.is_narrow and widened[place.path, place.directive]:
             widened[place.path, place.directive] -= 1
-            continue
-        if not place.is_narrow:
-            how = " without naming a rule, or for a whole file"
-        elif not place.reasoned:
-            how = " without a reason"
         else:
-            how = ", with a reason"
-        kind = _find_checker_of_comment(place.what)
-        is_used = work.may_use(kind) and not _COMPILER_WARNING.fullmatch(place.what)
-        unused = "" if is_used else " The criterion does not use that checker."
-        sentence = f"`{place.what}` turns a check off in {place.path}{how}.{unused}"
-        # Words excuse nothing if the checker decides: `@ts-expect-error` names no rule, and to pass may be all that is asked.
-        is_excused = place.reasoned and not (kind != "lint" and work.is_only_check(kind))
-        is_excused = is_excused and not (place.directive == "@ts-expect-error" and work.is_tool_the_check(kind))
-        warn = not is_used or (place.is_narrow and (is_excused or is_test_path(place.path)))
-        yield make_finding(Rule.CHECK_DISABLED, place.path, place.line, sentence, place.text, warn=warn)
+            yield _report_suppression(work, place)
+
+
+def _get_text(place: Suppression) -> str:
+    return place.text
+
+
+def _get_place(place: Suppression) -> tuple[str, str]:
+    return place.path, place.what
+
+
+def _report_suppression(work: Comparison, place: Suppression) -> Finding:
+    if not place.is_narrow:
+        how = " without naming a rule, or for a whole file"
+    elif not place.reasoned:
+        how = " without a reason"
+    else:
+        how = ", with a reason"
+    kind = _find_checker_of_comment(place.what)
+    is_used = work.may_use(kind) and not _COMPILER_WARNING.fullmatch(place.what)
+    unused = "" if is_used else " The criterion does not use that checker."
+    sentence = f"`{place.what}` turns a check off in {place.path}{how}.{unused}"
+    # Words excuse nothing if the checker decides: `@ts-expect-error` names no rule, and to pass may be all that is asked.
+    is_excused = place.reasoned and not (kind != "lint" and work.is_only_check(kind))
+    is_excused = is_excused and not (place.directive == "@ts-expect-error" and work.is_tool_the_check(kind))
+    warn = not is_used or (place.is_narrow and (is_excused or is_test_path(place.path)))
+    return make_finding(Rule.CHECK_DISABLED, place.path, place.line, sentence, place.text, warn=warn)
 
 
 def _find_checker_of_comment(directive: str) -> str:

@@ -7,8 +7,8 @@ its message. If neither appears in the new code, the check was removed.
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Set
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ralph.core.checks import Finding, Rule
@@ -108,24 +108,29 @@ def _find_silent_handlers(unit: Unit, before: Unit | None) -> Iterator[Swallow]:
     reported_before, reports = _count_reporting_handlers(before), _count_reporting_handlers(unit)
     for block in find_handlers(unit.tokens, unit.pairs):
         body, tried = " ".join(block.body), _read_tried(unit, block)
-        key, at = " ".join((*block.head[:1], body)), unit.starts[block.index]
-        what = f"catches {' '.join(block.head) or 'any error'} and reports nothing"
         types = _find_caught_types(block)
         is_wide = not types or bool(types & _BROAD) or unit.language == "js"
+        swallow = Swallow(
+            key=" ".join((*block.head[:1], body)),
+            at=unit.starts[block.index],
+            what=f"catches {' '.join(block.head) or 'any error'} and reports nothing",
+        )
         if unit.in_tests and is_wide and _ASSERTS.search(tried):
             # An assertion that fails raises, so this handler makes the test pass whatever happens.
             if not _FAILS.search(f"{tried} {body}") and not _ASSERTS.search(body):
-                yield Swallow(key, at, what)
+                yield swallow
             continue
-        if not _is_silent(block) or _answers_yes_or_no(tried, body) or (unit.in_tests and _FAILS.search(tried)):
+        expects_error = unit.in_tests and _FAILS.search(tried)
+        if expects_error or not _is_silent(block) or _answers_yes_or_no(tried, body):
             continue
-        is_empty = not any(token in ("return", "=", "yield") for token in block.body)
         errors = _name_errors(block)
-        if reported_before[errors] > reports[errors] or (is_wide and (is_empty or unit.language != "js")):
-            yield Swallow(key, at, what)
+        is_empty = not {"return", "=", "yield"}.intersection(block.body)
+        hides_all = is_wide and (is_empty or unit.language != "js")
+        if reported_before[errors] > reports[errors] or hides_all:
+            yield swallow
         elif is_wide or (is_empty and not any(map(_ABSENT.search, types))):
             wraps = before is not None and _wraps(tried, before)
-            yield Swallow(key, at, what, in_new=True, in_old=not wraps)
+            yield replace(swallow, in_new=True, in_old=not wraps)
 
 
 def _find_caught_types(block: Block) -> set[str]:
@@ -278,25 +283,33 @@ def _split_words(literal: str) -> frozenset[str]:
 def find_removed_validation(work: Comparison) -> Iterator[Finding]:
     """Input checks that are gone and that nothing new makes."""
     fresh = [unit for unit in work.changed_units if not unit.in_tests]
-    was, now = (
-        (check for unit in units for check in _find_input_checks(unit)) for units in (work.replaced_units, fresh)
-    )
+    was = (check for unit in work.replaced_units for check in _find_input_checks(unit))
+    now = (check for unit in fresh for check in _find_input_checks(unit))
     added = list(find_gained(was, now, lambda check: (check.condition, check.error)))
     created = [unit for unit in fresh if unit not in work.origin]
     for old, new in work.product_pairs:
         if new is None or old.tokens == new.tokens:
             continue
         for check in find_gained(_find_input_checks(new), _find_input_checks(old), lambda check: check.condition):
-            taken = any(map(check.resembles, added)) or _is_delegated(check, new, fresh)
-            if check.field is not None:
-                alike = any(one.field in (None, check.field) or one.error == check.error for one in added)
-                taken = alike or not check.field <= {*new.tokens}
-            if not taken and not any(check.is_repeated_in(unit.text) for unit in created):
-                is_asked = bool(new.name) and any(new.name in test.tokens for test in work.red_tests)
-                asked = " A test that failed before the run asks for that." if is_asked else ""
-                sentence = f"{new.name or new.path} no longer checks `{check.text[:100]}`.{asked}"
-                line = new.line if new.name else check.line
-                yield make_finding(Rule.VALIDATION_REMOVED, new.path, line, sentence, check.text, warn=is_asked)
+            is_made_elsewhere = any(check.is_repeated_in(unit.text) for unit in created)
+            if not is_made_elsewhere and not _is_replaced(check, new, added, fresh):
+                yield _report_removed_check(work, check, new)
+
+
+def _is_replaced(check: InputCheck, new: Unit, added: list[InputCheck], fresh: list[Unit]) -> bool:
+    """Whether a new check is like one that is gone, or something else makes it now."""
+    if check.field is None:
+        return any(map(check.resembles, added)) or _is_delegated(check, new, fresh)
+    is_field_gone = not check.field <= {*new.tokens}
+    return is_field_gone or any(one.field in (None, check.field) or one.error == check.error for one in added)
+
+
+def _report_removed_check(work: Comparison, check: InputCheck, new: Unit) -> Finding:
+    is_asked = bool(new.name) and any(new.name in test.tokens for test in work.red_tests)
+    asked = " A test that failed before the run asks for that." if is_asked else ""
+    sentence = f"{new.name or new.path} no longer checks `{check.text[:100]}`.{asked}"
+    line = new.line if new.name else check.line
+    return make_finding(Rule.VALIDATION_REMOVED, new.path, line, sentence, check.text, warn=is_asked)
 
 
 def _find_input_checks(unit: Unit) -> Iterator[InputCheck]:
@@ -359,12 +372,18 @@ def _is_delegated(check: InputCheck, new: Unit, fresh: list[Unit]) -> bool:
     callees = new.calls - old.calls
     if any(map(_SCHEMA.search, callees)):
         return True
-    for unit in fresh:
-        if unit.name and unit.name in callees and _REFUSES.search(unit.text):
-            return True
-        is_near = unit.path == new.path or any(callee in unit.tokens for callee in callees)
-        if not unit.name and is_near and _SCHEMA.search(unit.text) and check.names & {*unit.tokens}:
-            return True
+    if any(_refuses_for(check, new, unit, callees) for unit in fresh):
+        return True
     added = {*new.tokens[: new.body]} - {*old.tokens[: old.body]}
-    typed = bool(re.search(r"\b(typeof|isinstance|instanceof)\b", check.condition)) and bool(added - {"(", ")"})
-    return typed or any(_SCHEMA.search(token) or token[0].isupper() for token in added if token[0].isalpha())
+    asks_for_type = re.search(r"\b(typeof|isinstance|instanceof)\b", check.condition) is not None
+    if asks_for_type and added - {"(", ")"}:
+        return True
+    return any(_SCHEMA.search(token) or token[0].isupper() for token in added if token[0].isalpha())
+
+
+def _refuses_for(check: InputCheck, new: Unit, unit: Unit, callees: Set[str]) -> bool:
+    """Whether another unit refuses what a check refused: a helper that is called now, or a schema beside it."""
+    if unit.name:
+        return unit.name in callees and _REFUSES.search(unit.text) is not None
+    is_near = unit.path == new.path or any(callee in unit.tokens for callee in callees)
+    return is_near and _SCHEMA.search(unit.text) is not None and bool(check.names & {*unit.tokens})
