@@ -3,6 +3,7 @@
 import io
 import re
 import resource
+import shlex
 import signal
 import subprocess
 import time
@@ -519,14 +520,24 @@ def test_errors_wrap_at_words(project: Project) -> None:  # noqa: F811
     assert f"  where: {project.run}\r\n" in seen, "a path is one line, so that it can be copied"
 
 
-def test_output_that_is_written_into_the_project_is_named(project: Project) -> None:  # noqa: F811
-    log = project.root / "run.log"
-    with log.open("w") as out:
-        subprocess.run(
-            [str(RALPH), *project.playing(NEVER_DONE, "--max-iterations", "1")],
-            cwd=project.root,
-            env=project.environment,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
-    assert "note: Ralph's output goes to run.log: it will count as changed by every turn." in log.read_text()
+@pytest.mark.parametrize("redirect", ["> run.log 2>&1", "2>&1 | cat | tee run.log > /dev/null"])
+def test_output_in_the_project_is_no_change_of_the_run(project: Project, redirect: str) -> None:  # noqa: F811
+    (project.root / "run.log").write_text("of an earlier run\n")
+    (project.root / "src").mkdir()
+    project.git("add", "-A")
+    project.git("commit", "-qm", "a log that git knows")
+
+    def run(command: list[str], redirect: str) -> None:
+        line = f"{shlex.join([str(RALPH), *command])} {redirect}"
+        subprocess.run(["/bin/sh", "-c", line], cwd=project.root, env=project.environment, check=False)
+
+    play = "turns: [{when: {turn: 1}, steps: [{say: Hm.}]}, {steps: [{write: {path: src/done.txt, content: x}}]}]"
+    run(project.playing(play, "--scope", "src/**", until="`test -f src/done.txt` passes"), redirect)
+    log = (project.root / "run.log").read_text()
+    assert "Status: SUCCESS" in log and "- Files modified: 1\n" in log, log
+    assert "- Changes: no files\n" in log and "scope" not in log, log
+    run(["diff", "--stat"], "> what.txt")
+    assert (project.root / "what.txt").read_text().splitlines()[-1].strip().startswith("1 file changed")
+    assert project.ralph("undo").code == 0
+    assert not (project.root / "src" / "done.txt").exists()
+    assert (project.root / "run.log").read_text() == log, "an undo in another process leaves it, too"

@@ -142,7 +142,13 @@ def _open_work_tree(project: Project, run: RunDir, record: RunRecord) -> _WorkTr
         # The worktree of a run has its own copies of submodules, and its work leaves it by commits.
         with_submodules = record.workspace == "." and not record.on_branch
         snapshots = Snapshots.open(
-            project.root, workspace, run.id, run.path, excluding=copied_paths, with_submodules=with_submodules
+            project.root,
+            workspace,
+            run.id,
+            run.path,
+            excluding=copied_paths,
+            with_submodules=with_submodules,
+            by_engine=True,
         )
     return _WorkTree(workspace, environment, snapshots)
 

@@ -5,12 +5,10 @@ its `preview_run`, asks for its consent, and enters `open_new_run`, which create
 """
 
 import contextlib
-import os
 import posixpath
 import re
 import shlex
 import shutil
-import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -46,28 +44,10 @@ from ralph.verify.work import find_left_changes
 from ralph.workflows.loop.state import Phase, TaskType, warn_if_too_few
 from ralph.workspace.merger import read_current_branch
 
-_OWN_OUTPUT = "Ralph's output goes to {}: it will count as changed by every turn. Write it outside of the project"
 _WORD_OF_PATH = re.compile(r"[\w./-]+")
 _MAKEFILES = frozenset(("Makefile", "makefile", "GNUmakefile"))
 MAX_NAMED_FILES = 5
 """Files of a task that a notice names."""
-
-
-def warn_about_own_output(project: Project) -> tuple[str, ...]:
-    """A notice if the output of this process is written to a file of the project that git does not ignore."""
-    files = set()
-    for descriptor in (1, 2):
-        with contextlib.suppress(OSError):
-            if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                files.add(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
-    root = project.root.resolve()
-    inside = [path.relative_to(root) for path in files if path.is_relative_to(root)]
-    git = Git(project.root)
-    return tuple(
-        _OWN_OUTPUT.format(path)
-        for path in sorted(inside)
-        if path.parts[0] not in OWN_DIRECTORIES and git.run("check-ignore", "-q", str(path), ok=(0, 1, 128)).code != 0
-    )
 
 
 class WorkLocation(StrEnum):

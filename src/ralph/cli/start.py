@@ -20,7 +20,6 @@ from ralph.app.start import (
     list_limits,
     open_new_run,
     preview_run,
-    warn_about_own_output,
 )
 from ralph.app.views import read_facts
 from ralph.cli.console import json_option, open_project, print_result
@@ -297,7 +296,6 @@ def run_in_foreground(
     limits = granted or record.limits
     renderer = renderer_for(project, record, limits)
     so_far = replace(read_facts(project, run), allowed=limits)
-    notices = (*notices, *warn_about_own_output(project))
     with view_for(renderer, so_far, as_json=as_json) as view:
         stop = asyncio.run(run_engine(project, run, view, notices, granted=granted, resumes=resumes))
     report = next((path for path in view.documents if "completion-" in path), "")

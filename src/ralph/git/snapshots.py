@@ -28,6 +28,7 @@ from ralph.git.command import (
     list_own_paths,
     printable,
 )
+from ralph.git.output_files import list_output_files
 from ralph.git.programs import list_nested_programs, starts_later
 from ralph.git.snapshot_ref import LatestSnapshot, SnapshotRef
 from ralph.git.submodules import (
@@ -151,11 +152,12 @@ class Snapshots:
         ref: str = "",
         excluding: Sequence[str] = (),
         with_submodules: bool = False,
+        by_engine: bool = False,
     ) -> "Snapshots":
         """The snapshots of a run, in the repository around the workspace or in a private one under `root`.
 
         They are under one ref, and leave out the paths in `excluding`. The first one decides whether they have the files of
-        submodules: `with_submodules` is for new runs.
+        submodules: `with_submodules` is for new runs. `by_engine` says that the engine of the run opens them.
         """
         root, workspace, ref = root.resolve(), workspace.resolve(), ref or f"refs/ralph/{run}"
         repository = _choose_repository(root, workspace, ref)
@@ -170,14 +172,15 @@ class Snapshots:
             # Store bytes as they are on disk. Files with a `text` attribute still get the line ends of the user's settings.
             git = git.with_options("core.autocrlf=false", f"core.eol={end}")
         left_out, file, raw = (*own, *excluding), home.resolve() / "snapshot.index", end is not None
+        outputs = list_output_files(repository.top, home, records=by_engine)
         keeper = SnapshotRef(git, ref, repository.common / "objects")
         known = keeper.read()
         covered = find_covered_submodules(
             git, repository, known.commit if known else "", with_submodules=with_submodules
         )
-        index = PrivateIndex(git, repository, left_out, file, raw=raw)
+        index = PrivateIndex(git, repository, left_out, file, raw=raw, outputs=outputs)
         if covered:
-            index = IndexWithSubmodules(git, repository, left_out, file, raw=raw, submodules=covered)
+            index = IndexWithSubmodules(git, repository, left_out, file, raw=raw, outputs=outputs, submodules=covered)
         snapshots = cls(git=git, repository=repository, index=index, workspace=workspace, ref=keeper, known=known)
         snapshots.submodules = covered
         return snapshots

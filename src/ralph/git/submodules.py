@@ -88,9 +88,10 @@ class IndexWithSubmodules(PrivateIndex):
         file: Path,
         *,
         raw: bool,
+        outputs: tuple[str, ...],
         submodules: tuple[str, ...],
     ) -> None:
-        super().__init__(git, repository, (*own, *submodules), file, raw=raw)
+        super().__init__(git, repository, (*own, *submodules), file, raw=raw, outputs=outputs)
         self._own_paths, self._submodules = own, submodules
         self._parts = {path: self._open_part(number, path) for number, path in enumerate(submodules)}
         self._whole_file = file.with_name(f"{file.name}.whole")
@@ -129,7 +130,13 @@ class IndexWithSubmodules(PrivateIndex):
 
     def _at(self, file: Path) -> PrivateIndex:
         return IndexWithSubmodules(
-            self.git, self._repository, self._own_paths, file, raw=self.raw, submodules=self._submodules
+            self.git,
+            self._repository,
+            self._own_paths,
+            file,
+            raw=self.raw,
+            outputs=self._outputs,
+            submodules=self._submodules,
         )
 
     def _caches(self) -> list[Path]:
@@ -147,9 +154,10 @@ class IndexWithSubmodules(PrivateIndex):
     def _open_part(self, number: int, path: str) -> "_SubmoduleIndex":
         place = self._repository.top / path
         git = replace(self.git, cwd=place).with_options(GIT_WORK_TREE=str(place))
-        inside = tuple(os.path.relpath(other, path) for other in self._submodules if other.startswith(f"{path}/"))
+        inside = _list_below(path, self._submodules)
+        outputs = _list_below(path, self._outputs)
         file = self._file.with_name(f"{self._file.name}.submodule-{number}")
-        return _SubmoduleIndex(git, replace(self._repository, top=place), inside, file, raw=self.raw)
+        return _SubmoduleIndex(git, replace(self._repository, top=place), inside, file, raw=self.raw, outputs=outputs)
 
     def _compose(self, own: str, trees: Mapping[str, str]) -> str:
         """One tree of the trees of the repository and of its submodules."""
@@ -162,6 +170,11 @@ class IndexWithSubmodules(PrivateIndex):
         composed = self.whole.run("write-tree").text
         self._composed = (parts, composed)
         return composed
+
+
+def _list_below(directory: str, paths: tuple[str, ...]) -> tuple[str, ...]:
+    """The paths in a directory, relative to it."""
+    return tuple(os.path.relpath(path, directory) for path in paths if path.startswith(f"{directory}/"))
 
 
 class _SubmoduleIndex(PrivateIndex):

@@ -54,7 +54,16 @@ class Staged:
 class PrivateIndex:
     """Ralph's own index, by which git finds changed files cheaply. It is a cache and can be rebuilt at any time."""
 
-    def __init__(self, git: Git, repository: Repository, own: tuple[str, ...], file: Path, *, raw: bool) -> None:
+    def __init__(
+        self,
+        git: Git,
+        repository: Repository,
+        own: tuple[str, ...],
+        file: Path,
+        *,
+        raw: bool,
+        outputs: tuple[str, ...] = (),
+    ) -> None:
         self.git = git.with_options(GIT_INDEX_FILE=str(file))
         self.notices: dict[str, None] = {}
         """What git could not stage, each reported once."""
@@ -63,6 +72,8 @@ class PrivateIndex:
         self.raw = raw
         """Whether line ends are stored as they are on disk, although the user's git would convert them."""
         self._repository, self._own, self._file = repository, own, file
+        self._outputs = outputs
+        """Files that Ralph's output goes to. The index keeps them as it has them."""
         self._claimed = False
         self._known: tuple[object, str] | None = None
         self._large: frozenset[str] = frozenset()
@@ -107,7 +118,7 @@ class PrivateIndex:
 
     def _at(self, file: Path) -> "PrivateIndex":
         """The same index in another file."""
-        return PrivateIndex(self.git, self._repository, self._own, file, raw=self.raw)
+        return PrivateIndex(self.git, self._repository, self._own, file, raw=self.raw, outputs=self._outputs)
 
     def _caches(self) -> list[Path]:
         """The files that save work if they are copied."""
@@ -132,13 +143,14 @@ class PrivateIndex:
 
     def _stage(self) -> str:
         self._large = self._keep_large(self._large)
+        left_out = (*self._own, *self._outputs)
         try:
-            staged = stage(self.git, (*self._own, *self._large), timeout=_SLOW)
+            staged = stage(self.git, (*left_out, *self._large), timeout=_SLOW)
         except GitTimeoutError:
             with disk(self._file):
                 self._lock().unlink(missing_ok=True)
             self._large |= self._find_large_files()
-            staged = stage(self.git, (*self._own, *self._large))
+            staged = stage(self.git, (*left_out, *self._large))
         self.skipped = staged.skipped | self._large
         self.notices.update(dict.fromkeys(staged.notices))
         self.notices.update(dict.fromkeys(_TOO_LARGE.format(printable(path)) for path in sorted(self._large)))

@@ -362,6 +362,8 @@ def add_up_changes(ended: RunEnded) -> Change:
 
 def describe_change(change: Change) -> str:
     """How much was changed."""
+    if not change.files:
+        return "no files"
     return f"{count(change.files, 'file')}, +{change.added}, -{change.removed}"
 
 
