@@ -144,18 +144,48 @@ class TestKinds:
         ("task", "kind"),
         [
             ("Fix all failing tests", TaskType.TEST_FIX),
-            ("Fix TypeScript type errors", TaskType.TYPES),
+            ("Make the tests pass", TaskType.TEST_FIX),
+            ("Get CI green", TaskType.TEST_FIX),
+            ("Fix the flaky login test", TaskType.TEST_FIX),
+            ("Repair the broken test suite", TaskType.TEST_FIX),
+            ("Fix the tests that fail after the upgrade to Node 22", TaskType.TEST_FIX),
             ("Fix TypeScript errors", TaskType.TYPES),
+            ("Fix TypeScript type errors", TaskType.TYPES),
+            ("Fix the mypy errors in src/", TaskType.TYPES),
+            ("Add type hints to the cli module", TaskType.TYPES),
+            ("Make `tsc --noEmit` pass", TaskType.TYPES),
+            ("Fix the compile errors", TaskType.TYPES),
             ("Fix all lint errors", TaskType.LINT),
+            ("Make ruff happy", TaskType.LINT),
+            ("Clean up the eslint warnings", TaskType.LINT),
+            ("Format the code with prettier", TaskType.LINT),
             ("Convert to ESM", TaskType.MIGRATION),
+            ("Upgrade Django from 4.2 to 5.1", TaskType.MIGRATION),
+            ("Port the scripts to Python 3", TaskType.MIGRATION),
+            ("Move tests to pytest", TaskType.MIGRATION),
+            ("Replace requests with httpx", TaskType.MIGRATION),
+            ("Migrate the tests to pytest, so that all tests pass", TaskType.MIGRATION),
             ("Rename User to Account across the codebase", TaskType.REFACTOR),
+            ("Extract the parser into its own module", TaskType.REFACTOR),
+            ("Split cart.py into smaller modules", TaskType.REFACTOR),
+            ("Please remove unused code", TaskType.REFACTOR),
             ("Add tests for coverage", TaskType.COVERAGE),
             ("Add a test for cart", TaskType.COVERAGE),
-            ("Write docs for the test runner", TaskType.GENERAL),
-            ("Fix the memory leak", TaskType.TEST_FIX),
-            ("Make the tests pass", TaskType.TEST_FIX),
-            ("Raise coverage of the parser", TaskType.COVERAGE),
+            ("Raise coverage of the parser to 80%", TaskType.COVERAGE),
+            ("Write unit tests for the edge cases", TaskType.COVERAGE),
             ("Scaffold a new service", TaskType.GREENFIELD),
+            ("Create a CLI tool that converts CSV to JSON", TaskType.GREENFIELD),
+            ("Rewrite the importer from scratch", TaskType.GREENFIELD),
+            ("Fix the memory leak", TaskType.BUG_FIX),
+            ("Fix the crash when the input is empty", TaskType.BUG_FIX),
+            ("Fix the migration script", TaskType.BUG_FIX),
+            ("Fix the number format in invoices", TaskType.BUG_FIX),
+            ("Fix the import error if the config has no port", TaskType.BUG_FIX),
+            ("Debug the type of the id column", TaskType.BUG_FIX),
+            ("Find out why the upload is broken", TaskType.BUG_FIX),
+            ("Write docs for the test runner", TaskType.GENERAL),
+            ("Add a type field to the response", TaskType.GENERAL),
+            ("Add a --format option", TaskType.GENERAL),
             ("Make the thing nicer", TaskType.GENERAL),
         ],
     )
@@ -163,8 +193,24 @@ class TestKinds:
         assert guess_task_type(task, "`make` passes") is kind
         assert guess_task_type(task, "`make test` passes") is kind, "nearly every criterion runs tests"
 
+    @pytest.mark.parametrize(
+        ("task", "criterion", "kind"),
+        [
+            ("Fix all errors", "`mypy .` passes", TaskType.TYPES),
+            ("Fix the remaining problems.", "`ruff check .` passes", TaskType.LINT),
+            ("Fix all errors", "`make` passes", TaskType.BUG_FIX),
+            ("Fix the memory leak", "tests pass AND no lint errors", TaskType.BUG_FIX),
+            ("Make it better", "coverage from `pytest --cov=app` >= 80%", TaskType.COVERAGE),
+            ("Add a flag\n\nThen fix the lint errors.", "`make` passes", TaskType.GENERAL),
+        ],
+    )
+    def test_criterion_says_the_type_if_the_task_does_not(self, task: str, criterion: str, kind: TaskType) -> None:
+        assert guess_task_type(task, criterion) is kind
+
     def test_the_windows_are_those_of_the_method(self) -> None:
-        assert all(PROFILES[kind].window <= 2 for kind in (TaskType.TEST_FIX, TaskType.LINT, TaskType.TYPES))
+        assert all(
+            PROFILES[kind].window <= 2 for kind in (TaskType.TEST_FIX, TaskType.BUG_FIX, TaskType.LINT, TaskType.TYPES)
+        )
         assert all(PROFILES[kind].window == 3 for kind in (TaskType.REFACTOR, TaskType.MIGRATION))
         assert all(PROFILES[kind].window == 5 for kind in (TaskType.COVERAGE, TaskType.GREENFIELD, TaskType.GENERAL))
 

@@ -25,6 +25,7 @@ class TaskType(StrEnum):
     """What kind of work a loop does; `--type` sets it; else it is guessed from the task."""
 
     TEST_FIX = "test-fix"
+    BUG_FIX = "bug-fix"
     TYPES = "types"
     LINT = "lint"
     MIGRATION = "migration"
@@ -51,35 +52,73 @@ PROFILES = {
         5, (5, 20), r"\bcoverage\b|\b(add|write|more) (\w+ ){0,2}tests?\b(?! (runner|suite|harness|framework))"
     ),
     TaskType.LINT: TaskProfile(
-        2, (2, 4), r"\blint\w*\b|\bruff\b|\beslint\b|\bclippy\b|\bflake8\b|\bpylint\b|\bformat(ting)?\b"
+        2,
+        (2, 4),
+        r"\blint\w*|\b(ruff|eslint|clippy|flake8|pylint|prettier|gofmt|rubocop)\b|\bformatting\b"
+        r"|\bformat (the |all )?(code|files|sources)\b",
     ),
     TaskType.TYPES: TaskProfile(
-        2, (3, 8), r"\btype (error|check)|\b(typescript|ts) errors?\b|\btypes?\b|\bmypy\b|\btsc\b|\bpyright\b"
+        2,
+        (3, 8),
+        r"\btype[- ]?(error|check|hint|annotation)|\b(typescript|ts|compiler?|compilation) errors?\b"
+        r"|\b(fix|add|missing) (\w+ ){0,2}types\b|\b(mypy|tsc|pyright)\b",
     ),
     TaskType.MIGRATION: TaskProfile(
-        3, (5, 15), r"\bmigrat\w*|\bconvert\w*|\bport\b|\bupgrad\w*|\bmove \w+ to\b|\besm\b"
+        3,
+        (5, 15),
+        r"\bmigrat\w*|^(convert|port|upgrade|bump)\b|^(move|switch) (\w+ |from .+ )?to\b|^replace .+ (with|by)\b|\besm\b",
     ),
-    TaskType.REFACTOR: TaskProfile(3, (3, 10), r"\brefactor\w*|\brenam\w*|\bextract\w*|\brestructur\w*|\bclean ?up\b"),
+    TaskType.REFACTOR: TaskProfile(
+        3,
+        (3, 10),
+        r"\brefactor\w*|^rename\b|^extract\b|^split\b|^simplify\b|\brestructur\w*|\bclean(ing)? ?up\b"
+        r"|^remove (dead|unused|duplicated?)\b",
+    ),
     TaskType.GREENFIELD: TaskProfile(
-        5, (10, 30), r"\bscaffold\w*|\bfrom scratch\b|\bnew (project|app|service|library|tool)\b"
+        5,
+        (10, 30),
+        r"\bscaffold\w*|\bfrom scratch\b|\bnew (project|app|service|library|tool)\b"
+        r"|^(create|build|write|bootstrap) an? (\S+ ){0,3}(project|app|service|library|tool|website|game|server)\b",
     ),
-    TaskType.TEST_FIX: TaskProfile(2, (2, 5), r"\bfix\w*|\bbugs?\b|\bfail\w*|\bbroken\b|\bgreen\b|\btests? pass"),
+    TaskType.TEST_FIX: TaskProfile(
+        2,
+        (2, 5),
+        r"\b(fail|flak|broke)\w* (\w+ ){0,2}(tests?|specs?|suite|ci)\b|\b(tests?|suite|ci|build)\b.*\b(pass|green|fail)"
+        r"|^fix .*\b(tests?|specs?|suite|ci)\b",
+    ),
+    TaskType.BUG_FIX: TaskProfile(
+        2,
+        None,
+        r"^(repair|debug|resolve|correct)\b|\bfix\w*|\bbugs?\b|\bcrash\w*|\bleaks?\b|\bregressions?\b|\bbroken\b",
+    ),
     TaskType.GENERAL: TaskProfile(5, None, r""),
 }
 """In the order in which the patterns are tried; the last one fits every task."""
+_FIXES = (TaskType.LINT, TaskType.TYPES, TaskType.TEST_FIX, TaskType.COVERAGE, TaskType.BUG_FIX)
+"""What a task can be that begins with `Fix`, in order: `Fix the migration script` is no migration."""
+_FIX = re.compile(r"(fix|repair|debug|resolve|correct)\b", re.IGNORECASE)
+_FIX_ANYTHING = re.compile(r"\w+ (all |the |every |any |remaining |reported )*(errors?|warnings?|issues?|problems?)\W*")
+"""Such a task does not say what is wrong; its criterion does."""
+_BY_CRITERION = (TaskType.COVERAGE, TaskType.LINT, TaskType.TYPES)
+"""What a criterion can say about a task. Nearly every criterion runs tests, so that word says nothing there."""
 
 
 def guess_task_type(task: str, criterion: str) -> TaskType:
-    """The type that the words of a task suggest; if they suggest none, those of the criterion.
+    """The type that the first line of a task suggests; if it suggests none, that of the criterion."""
+    first = re.sub(r"(?i)^(#+|please)?\s*", "", task.strip().partition("\n")[0])
+    is_fix = bool(_FIX.match(first))
+    by_task = _find_type(first, _FIXES if is_fix else tuple(PROFILES))
+    if by_task is TaskType.GENERAL or (is_fix and _FIX_ANYTHING.fullmatch(first.lower())):
+        by_criterion = _find_type(criterion, _BY_CRITERION)
+        return by_task if by_criterion is TaskType.GENERAL else by_criterion
+    return by_task
 
-    Nearly every criterion runs tests, so the word says nothing there.
-    """
-    for name, profile in PROFILES.items():
-        if profile.pattern and re.search(profile.pattern, task, re.IGNORECASE):
-            return name
-    for name, profile in PROFILES.items():
-        if profile.pattern and name is not TaskType.TEST_FIX and re.search(profile.pattern, criterion, re.IGNORECASE):
-            return name
+
+def _find_type(text: str, types: tuple[TaskType, ...]) -> TaskType:
+    """The first of some types whose pattern a text has."""
+    for one in types:
+        if re.search(PROFILES[one].pattern, text, re.IGNORECASE):
+            return one
     return TaskType.GENERAL
 
 
