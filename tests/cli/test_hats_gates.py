@@ -151,6 +151,37 @@ def test_a_later_rejection_makes_an_earlier_pass_stale(project: Project) -> None
     assert "critic" in turns(project)[5:], "it completes only after another review"
 
 
+def test_promise_beside_a_failure_of_the_same_turn_is_refused_at_once(project: Project) -> None:  # noqa: F811
+    finalizer = (
+        "if [ -e .git/failed ]; then emit LOOP_COMPLETE done; else touch .git/failed;"
+        " emit finalization.failed 'task_id: t-1'; emit LOOP_COMPLETE done; fi"
+    )
+    done = run_seed(project, finalizer=finalizer)
+    assert done.code == 0, done.said
+    assert turns(project) == ["planner", *["builder", "critic", "finalizer"] * 2], "the failure counts"
+    assert "finalizer LOOP_COMPLETE 2\n" in said(project)
+    assert "`LOOP_COMPLETE` contradicts `finalization.failed`, which you published in this turn" in said(project)
+
+
+def test_hat_can_take_back_what_contradicts_its_promise(project: Project) -> None:  # noqa: F811
+    takes_back = "emit queue.advance x; emit LOOP_COMPLETE no; sed -i /queue.advance/d $RALPH_EVENTS_FILE; emit LOOP_COMPLETE yes"
+    done = run_seed(project, finalizer=takes_back)
+    assert done.code == 0, done.said
+    assert turns(project) == ["planner", "builder", "critic", "finalizer"]
+    assert "finalizer LOOP_COMPLETE 2\n" in said(project) and "finalizer LOOP_COMPLETE 0\n" in said(project)
+
+
+@pytest.mark.more_are_slow(1)
+@pytest.mark.parametrize("promise", ["echo LOOP_COMPLETE", "write LOOP_COMPLETE"])
+def test_hat_decides_between_a_failure_and_a_promise_that_it_wrote(project: Project, promise: str) -> None:  # noqa: F811
+    done = run_seed(project, "--max-iterations", "5", finalizer=f"write finalization.failed; {promise}")
+    assert done.code == 3, done.said
+    assert turns(project) == ["planner", "builder", "critic", "finalizer", "finalizer"]
+    assert not {"finalization.failed", "LOOP_COMPLETE"} & set(topics(project)), "neither counts until the hat decides"
+    page = project.ralph("prompt", "--turn", "5", "--json").json["prompt"]
+    assert "`finalization.failed` and `LOOP_COMPLETE` in one turn contradict each other" in page
+
+
 def test_user_cannot_pass_a_gate_and_gets_advice(project: Project) -> None:  # noqa: F811
     assert run_seed(project, "--max-iterations", "2").code == 3
     for topic, owner in (("review.passed", "critic"), ("LOOP_COMPLETE", "finalizer")):

@@ -8,9 +8,11 @@ from ralph.documents.agent.events import (
     REFUSED_EVENTS,
     advise_instead,
     dump_json,
+    find_contradiction,
     find_publish_fault,
     find_topic_fault,
     load_json,
+    parse_events,
     render_event,
 )
 from ralph.tools import files
@@ -66,7 +68,18 @@ def _check_event(args: "dict[str, Any]", path: str, topic: str, payload: str, **
     rules = find_publish_rules(path)
     if rules and (fault := find_publish_fault(rules, topic, payload)):
         raise ToolError(fault, advise_instead(rules, topic))
+    if isinstance(rules, dict) and topic == rules.get("completion"):
+        _check_promise(rules, path, topic)
     return render_event(topic, value, args.get("ts") or files.now(), **more)
+
+
+def _check_promise(rules: object, path: str, promise: str) -> None:
+    """Refuse the completion promise after an event of the same turn that contradicts it."""
+    published, _, _ = parse_events(files.read(path))
+    if topic := find_contradiction(rules, [event.topic for event in published]):
+        what = f"`{promise}` contradicts `{topic}`, which you published in this turn"
+        todo = f"if work is left, end the turn; if not, delete the line of `{topic}` from {path} and publish `{promise}` again"
+        raise ToolError(what, todo)
 
 
 def find_publish_rules(path: str) -> object:

@@ -8,7 +8,7 @@ import json
 # `typing` takes too long to import: agents wait for these commands.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 PAYLOAD_LIMIT = 16_000
 """The most characters of a payload. Longer texts belong into a file."""
@@ -124,7 +124,8 @@ ACKNOWLEDGED, ASK = "human.guidance.ack", "human.interact"
 PUBLISH_RULES_VARIABLE = "RALPH_PUBLISHES"
 """The variable with the rules for what a turn may publish, as JSON. `own`: the topics that the hat lists; null for the
 coordinator. `strict`: whether it may publish nothing else. `reserved`: topics that only other hats may publish, with those hats.
-`requires`: the keys that a payload must have, by topic."""
+`requires`: the keys that a payload must have, by topic. `completion`: the completion promise. `unfinished`: if
+the turn may publish the promise, the `topics` that contradict it, as patterns, `except` for some."""
 NO_PUBLISHING = {"own": [], "strict": True}
 """The rules of a turn without a hat: no hat would receive its events."""
 
@@ -150,6 +151,26 @@ def find_publish_fault(rules: object, topic: str, payload: str) -> str:
     wanted = requires.get(topic, ()) if isinstance(requires, dict) else ()
     if missing := [key for key in wanted if not payload_has_key(payload, key)]:
         return f"`{topic}` lacks {', '.join(missing)} in its payload"
+    return ""
+
+
+FAILURES = ("failed", "rejected", "blocked")
+"""The last part of topics that report a failure."""
+
+
+def find_contradiction(rules: object, topics: "Iterable[str]") -> str:
+    """The first of a turn's topics that contradicts the completion promise: it reports a failure, or asks for more work.
+
+    Empty if there is none.
+    """
+    unfinished = rules.get("unfinished") if isinstance(rules, dict) else None
+    if not isinstance(unfinished, dict):
+        return ""
+    for topic in topics:
+        if topic in unfinished["except"]:
+            continue
+        if topic.rpartition(".")[2] in FAILURES or any(topic_matches(one, topic) for one in unfinished["topics"]):
+            return topic
     return ""
 
 

@@ -169,12 +169,21 @@ class HatsSettings:
                 allowed = allowed or (COORDINATOR,)
             if topic and allowed is not None and publisher not in allowed:
                 reserved[topic] = list(allowed)
-        return {
+        rules: dict[str, object] = {
             "own": list(hat.publishes) if hat else None,
             "strict": bool(hat) and self.enforce_scope,
             "reserved": reserved,
             "requires": {name: list(topic.requires) for name, topic in self.topics.items() if topic.requires},
+            "completion": self.completion,
         }
+        if self.hats and self.completion not in reserved:
+            # Another hat would handle these topics, so the work is not finished if they are published.
+            topics = {trigger for one in self.hats for trigger in one.triggers}
+            if hat and hat.default_publishes:
+                topics.add(hat.default_publishes)
+            finished = (self.completion, self.cancellation, *self.required)
+            rules["unfinished"] = {"topics": sorted(topics), "except": list(finished)}
+        return rules
 
 
 def _count_wildcards(pattern: str) -> int:

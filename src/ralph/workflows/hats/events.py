@@ -10,6 +10,7 @@ from ralph.documents.agent.events import (
     ACKNOWLEDGED,
     PAYLOAD_LIMIT,
     REFUSED_EVENTS,
+    find_contradiction,
     find_publish_fault,
     find_topic_fault,
     parse_events,
@@ -101,6 +102,11 @@ def read_events(settings: HatsSettings, publisher: str, events_text: str, messag
             if completion:
                 refused.append(f"`{completion.topic}` was not the last event of the turn, so it does not count")
                 completion = None
+    if completion and (topic := find_contradiction(rules, (event.topic for event in accepted))):
+        # Only the hat knows which of the two it meant, so it gets its event again.
+        both = f"`{topic}` and `{completion.topic}` in one turn contradict each other"
+        refused.append(f"{both}, so Ralph published nothing of that turn: decide, and publish one of them")
+        accepted, completion = [], None
     return TurnEvents(
         events=tuple(accepted),
         completion=completion,

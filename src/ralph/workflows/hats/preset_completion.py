@@ -70,7 +70,8 @@ class Play:
             for chosen in permutations(topics, size):
                 # What waits for the checks comes after the rest, and not in time for a promise of the same turn.
                 sure = tuple(one for one in chosen if not model.substitute_for(one))
-                if model.settings.completion in said and required <= model.find_passed(state.seen, who, sure):
+                may_promise = model.settings.completion in said and not model.contradicts_promise(who, chosen)
+                if may_promise and required <= model.find_passed(state.seen, who, sure):
                     yield SearchTurn(who, topic, (*chosen, model.settings.completion)), None
                 if not chosen and model.settings.cancellation in said:
                     yield SearchTurn(who, topic, (model.settings.cancellation,)), None

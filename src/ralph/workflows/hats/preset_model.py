@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ralph.core.checks import Severity
-from ralph.documents.agent.events import find_topic_fault, topic_matches
+from ralph.documents.agent.events import find_contradiction, find_topic_fault, topic_matches
 from ralph.documents.hats.definition import COORDINATOR, Hat, HatsSettings
 from ralph.documents.hats.preset import Preset
 from ralph.documents.hats.reading import Path
@@ -120,8 +120,18 @@ class Model:
         """Whether the engine takes a topic from a hat, with all that its payload must have."""
         rule = self.settings.topics.get(topic)
         payload = json.dumps(dict.fromkeys(rule.requires, "x")) if rule and rule.requires else ""
-        rules = self.settings.list_publish_rules(hat.id if hat else COORDINATOR)
+        rules = self._publish_rules[hat.id if hat else COORDINATOR]
         return not find_event_fault(self.settings, rules, NewEvent(topic, payload))
+
+    @cached_property
+    def _publish_rules(self) -> dict[str, dict[str, object]]:
+        """What the hats and the coordinator may publish."""
+        publishers = [COORDINATOR, *(hat.id for hat in self.settings.hats)]
+        return {one: self.settings.list_publish_rules(one) for one in publishers}
+
+    def contradicts_promise(self, who: str, topics: tuple[str, ...]) -> bool:
+        """Whether the engine refuses the completion promise from a turn that also publishes these topics."""
+        return bool(find_contradiction(self._publish_rules[who], topics))
 
     def list_published(self, hat: Hat) -> tuple[str, ...]:
         """The topics that a hat says it publishes, and that the engine takes from it; promises too."""
