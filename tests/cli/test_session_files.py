@@ -149,6 +149,37 @@ def test_feedback_of_every_form_is_stored_as_a_batch(
         assert "iterations/2/feedbacks/mine/ has no feedbacks.md, so Ralph does not read it" in said
 
 
+def test_issue_ids_of_feedback_are_unique_in_a_session(project: Project) -> None:  # noqa: F811
+    assert begin(project, "--land", "branch", never=["task-3"], instructions=QUICK.format("")).code == 7
+    notes = project.home / "notes.md"
+    notes.write_text(
+        "# Mine\n\n- [ ] **ISS-001**: Name the columns\n  - Suggested Fix: ISS-001 is one line\n- **Q-001**: slow\n"
+    )
+    for words in (
+        (
+            "--",
+            "- The totals are wrong\n- So is the date",
+        ),
+        ("--from", str(notes)),
+        ("It is slow",),
+    ):
+        assert project.ralph("session", "feedback", *words).code == 0
+    place = home(project) / "iterations" / "2" / "feedbacks"
+    by_hand = place / "20991231-235959" / "feedbacks.md"
+    by_hand.parent.mkdir()
+    by_hand.write_text("# By hand\n\n- [ ] **ISS-002**: The help is empty\n- [ ] **ISS-009**: No license\n")
+    texts = [path.read_text() for path in sorted(place.glob("*/feedbacks.md"))]
+    assert len(texts) == 4, "feedback of the same second replaces none"
+    assert "**ISS-001**: The totals are wrong\n- [ ] **ISS-002**: So is the date" in texts[0]
+    assert "**ISS-003**: Name the columns\n  - Suggested Fix: ISS-003 is one line\n- **Q-001**: slow" in texts[1]
+    assert "**ISS-004**: It is slow" in texts[2]
+
+    said = project.ralph("session", "repair").out
+    assert "feedbacks.md: ISS-002 is ISS-010 now, because earlier feedback has an issue of that id" in said
+    assert "**ISS-010**: The help is empty\n- [ ] **ISS-009**: No license" in by_hand.read_text()
+    assert project.ralph("session", "repair").out == "Nothing was wrong.\n"
+
+
 def lose_documents(project: Project) -> None:  # noqa: F811
     """Delete what says how far the session is, and Ralph's own copies of it."""
     shutil.rmtree(project.run / "copies")

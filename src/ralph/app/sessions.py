@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import NoReturn
@@ -28,7 +28,7 @@ from ralph.documents.run_record import AgentSelection, LoopRunSettings, RunRecor
 from ralph.documents.session import HOME, plan
 from ralph.documents.session.layout import FEEDBACK, ClassicLayout, Layout, is_classic
 from ralph.documents.session.metadata import State
-from ralph.documents.session.plan import complete_feedback, render_feedback_form
+from ralph.documents.session.plan import complete_feedback, render_feedback_form, renumber_issues
 from ralph.documents.session.repair import PLANNING, UPDATE, Repaired, repair
 from ralph.documents.session.values import parse_timestamp, render_timestamp
 from ralph.store import settings
@@ -128,6 +128,7 @@ def repair_documents(
     done = list(repaired.done)
     if records:
         done += _move_misplaced_feedback(root, record)
+        done += _renumber_new_feedback(root, record, now)
     return tuple(done)
 
 
@@ -142,6 +143,25 @@ def _move_misplaced_feedback(root: Path, record: RunRecord) -> Iterator[str]:
         place.parent.mkdir(parents=True, exist_ok=True)
         (root / source).parent.rename(place)
         yield f"{source}: that iteration is over, so your feedback was moved to {target}"
+
+
+def _renumber_new_feedback(root: Path, record: RunRecord, now: float) -> Iterator[str]:
+    """Give issues that the user numbered by hand ids that no earlier feedback of the session has."""
+    rules = build_session_workflow(record, root)
+    layout, state = rules.settings.layout, rules.load(read_session_texts(root, record))
+    if layout.is_classic:
+        return
+    number = state.metadata.iteration + 1
+    new = [layout.feedback(number, batch) for batch in find_new_feedback(rules.settings, state)]
+    earlier = [text for path, text in state.texts.items() if path.endswith(f"/{FEEDBACK}") and path not in new]
+    for path in new:
+        text, new_ids = renumber_issues(state.texts[path], earlier)
+        earlier.append(text)
+        if new_ids:
+            _keep_beside(root / path, text, now)
+            write_atomic(root / path, to_bytes(text))
+            named = ", ".join(f"{old} is {id} now" for old, id in new_ids.items())
+            yield f"{path}: {named}, because earlier feedback has an issue of that id"
 
 
 def _read_journal(root: Path, record: RunRecord) -> list[Record]:
@@ -637,7 +657,8 @@ class FeedbackBatch:
     def complete(self, text: str, attached: list[str]) -> str:
         """What the user wrote in any form, in the form in which it is stored."""
         if not self.session.is_classic:
-            return complete_feedback(text, self.number, self.stamp, render_timestamp(time.time()), attached)
+            earlier = [text for path, text in self.session.texts().items() if path.endswith(f"/{FEEDBACK}")]
+            return complete_feedback(text, self.number, self.stamp, render_timestamp(time.time()), attached, earlier)
         body = text.strip() if text.lstrip().startswith("#") else f"# Update {self.number}\n\n{text.strip()}"
         unnamed = "".join(f"\n- see {name}" for name in attached if name not in body)
         return f"{body}\n{unnamed}".rstrip() + "\n"
@@ -664,8 +685,19 @@ class FeedbackBatch:
 
 def find_next_batch(session: UserSession) -> FeedbackBatch:
     """The next batch of feedback, or the next update."""
-    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    now = datetime.now()
     if session.is_classic:
         known = ClassicLayout.of(session.id).updates_in(session.texts())
-        return FeedbackBatch(session, max(known, default=0) + 1, stamp)
-    return FeedbackBatch(session, session.state().metadata.iteration + 1, stamp)
+        return FeedbackBatch(session, max(known, default=0) + 1, _render_stamp(now))
+    number = session.state().metadata.iteration + 1
+    batch = FeedbackBatch(session, number, _render_stamp(now))
+    while (session.project.root / batch.path).parent.exists():
+        # The user gave other feedback in the same second.
+        now += timedelta(seconds=1)
+        batch = replace(batch, stamp=_render_stamp(now))
+    return batch
+
+
+def _render_stamp(at: datetime) -> str:
+    """A time as the directories of feedback have it."""
+    return at.strftime("%Y%m%d-%H%M%S")

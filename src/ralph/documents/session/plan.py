@@ -145,10 +145,13 @@ def hash_feedback(text: str) -> str:
     return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def complete_feedback(text: str, iteration: int, stamp: str, timestamp: str, artifacts: Sequence[str] = ()) -> str:
+def complete_feedback(
+    text: str, iteration: int, stamp: str, timestamp: str, artifacts: Sequence[str] = (), earlier: Iterable[str] = ()
+) -> str:
     """Feedback of any form as a batch: with front matter, a heading, and an index of its files.
 
-    A text without any heading becomes one critical issue, and a list one for each item.
+    A text without any heading becomes one critical issue, and a list one for each item. `earlier` are the other batches
+    of the session: no issue gets an id that one of them has.
     """
     page = Page(text.replace("\r\n", "\n"))
     front = {"iteration": iteration, "timestamp": timestamp, "previous_iteration": iteration - 1}
@@ -170,7 +173,36 @@ def complete_feedback(text: str, iteration: int, stamp: str, timestamp: str, art
         at = Page(whole)
         found = at.section("artifacts index")
         whole = at.insert_lines(found.end, rows) if found else whole
-    return with_front_matter(whole, "feedbacks.md", changed)
+    whole, _ = renumber_issues(with_front_matter(whole, "feedbacks.md", changed), earlier)
+    return whole
+
+
+def renumber_issues(text: str, earlier: Iterable[str]) -> tuple[str, dict[str, str]]:
+    """A batch of feedback in which no issue has an id of an earlier batch, and the new ids by the old ones."""
+    taken = {id for batch in earlier for id in _list_issue_ids(batch)}
+    own = _list_issue_ids(text)
+    new_ids: dict[str, str] = {}
+    for id in own:
+        if id in taken and id not in new_ids:
+            prefix = id.rpartition("-")[0]
+            new_ids[id] = find_free_issue(prefix, {*taken, *own, *new_ids.values()})
+    renumbered = _ISSUE_ID.sub(lambda found: new_ids.get(found[0], found[0]), text) if new_ids else text
+    return renumbered, new_ids
+
+
+def find_free_issue(prefix: str, taken: Iterable[str]) -> str:
+    """The id of a new issue: one more than the highest that is taken."""
+    numbers = [int(id.rpartition("-")[2]) for id in taken if id.rpartition("-")[0] == prefix]
+    return f"{prefix}-{max(numbers, default=0) + 1:03d}"
+
+
+def _list_issue_ids(text: str) -> list[str]:
+    """The ids of the issues that a batch of feedback defines. Those in comments are examples."""
+    return [found[1] for line in Page(text).prose if (found := _ISSUE.match(line))]
+
+
+_ISSUE_ID = re.compile(r"\b(?:ISS|Q)-\d{1,6}\b")
+_ISSUE = re.compile(r"\s*[-*+] +(?:\[.\] +)?\**((?:ISS|Q)-\d{1,6})\b")
 
 
 def _list_issues(text: str) -> list[str]:
