@@ -161,37 +161,67 @@ def _task_problems(task: Task, told: Collection[str]) -> list[str]:
     return found
 
 
+@dataclass(frozen=True)
+class _Start:
+    """The line with which the definition of a task begins."""
+
+    index: int
+    id: str
+    title: str
+    level: int = 0
+    """That of the heading; 0 for a line of a list."""
+    indent: int = 0
+    end: int = 0
+    """Where the section of a heading ends."""
+
+
 def _find_entries(page: Page) -> list[_Entry]:
     """The definitions with their lines: up to the next one, or to the next heading."""
-    starts = {section.start: section for section in page.sections}
-    begun: list[tuple[int, str, str, int, int]] = []
-    numbered: list[tuple[int, str, str, int, int]] = []
-    skipped = False
-    for index, line in enumerate(page.prose):
-        section = starts.get(index)
-        if section:
-            skipped = bool(_NO_TASKS.fullmatch(section.name))
-            match = _HEADING.fullmatch(section.title) if section.level > 1 and not skipped else None
-            if match:
-                begun.append((index, normalize_id(match[1]), match[2] or match[3] or "", -1, section.end))
-        elif not skipped and (match := _ENTRY.fullmatch(line)):
-            begun.append((index, normalize_id(match[2]), match[3] or match[4] or "", len(match[1]), 0))
-        elif not skipped and (match := _BARE.fullmatch(line)):
-            numbered.append((index, f"task-{int(match[1])}", match[2], 0, 0))
-    # If the list has no ids, its numbers are the ids.
-    inside = [one for one in begun if not _is_below(one, begun)] or numbered
+    starts = _find_starts(page)
+    ends = [start.index for start in starts[1:]] + [len(page.lines)]
     found: dict[str, _Entry] = {}
-    for number, (index, id, title, indent, end) in enumerate(inside):
-        after = inside[number + 1][0] if number + 1 < len(inside) else len(page.lines)
-        level = starts[index].level if index in starts else 0
-        title = "" if STATUS.fullmatch(title.strip("()* ")) else title
-        last = min(end or _find_end(page, index, indent), after)
-        entry = _Entry(id=id, title=bare(title), start=index, end=last, level=level)
-        is_empty = not "".join(page.lines[index + 1 : entry.end]).strip()
-        if id not in found or not is_empty:
-            found.pop(id, None)
-            found[id] = entry
+    for start, next_start in zip(starts, ends, strict=False):
+        title = "" if STATUS.fullmatch(start.title.strip("()* ")) else start.title
+        end = min(start.end or _find_end(page, start.index, start.indent), next_start)
+        is_empty = not "".join(page.lines[start.index + 1 : end]).strip()
+        if start.id not in found or not is_empty:
+            found.pop(start.id, None)
+            found[start.id] = _Entry(id=start.id, title=bare(title), start=start.index, end=end, level=start.level)
     return list(found.values())
+
+
+def _find_starts(page: Page) -> list[_Start]:
+    """Where the definitions of tasks begin. If the list has no ids, its numbers are the ids."""
+    sections = {section.start: section for section in page.sections}
+    named: list[_Start] = []
+    numbered: list[_Start] = []
+    is_skipped = False
+    for index, line in enumerate(page.prose):
+        if section := sections.get(index):
+            is_skipped = bool(_NO_TASKS.fullmatch(section.name))
+            match = _HEADING.fullmatch(section.title) if section.level > 1 else None
+            if match and not is_skipped:
+                title = match[2] or match[3] or ""
+                named.append(_Start(index, normalize_id(match[1]), title, level=section.level, end=section.end))
+        elif is_skipped:
+            continue
+        elif match := _ENTRY.fullmatch(line):
+            named.append(_Start(index, normalize_id(match[2]), match[3] or match[4] or "", indent=len(match[1])))
+        elif match := _BARE.fullmatch(line):
+            numbered.append(_Start(index, f"task-{int(match[1])}", match[2]))
+    return _leave_out_inner(named) or numbered
+
+
+def _leave_out_inner(starts: list[_Start]) -> list[_Start]:
+    """The starts without lines that stand inside another definition, as the names in a list of it do."""
+    least = min((start.indent for start in starts if not start.level), default=0)
+    sections = [range(start.index + 1, start.end) for start in starts if start.level]
+    kept: list[_Start] = []
+    for start in starts:
+        is_inner = start.indent > least or any(start.index in section for section in sections)
+        if start.level or not is_inner:
+            kept.append(start)
+    return kept
 
 
 def _find_end(page: Page, start: int, indent: int) -> int:
@@ -203,12 +233,6 @@ def _find_end(page: Page, start: int, indent: int) -> int:
         if index in heads or (page.prose[index].strip() and is_apart):
             return index
     return len(page.lines)
-
-
-def _is_below(one: tuple[int, str, str, int, int], all: list[tuple[int, str, str, int, int]]) -> bool:
-    """Whether a line that looks like a definition stands inside another one, as the names in a list of it do."""
-    base = min((other[3] for other in all if other[3] >= 0), default=0)
-    return one[3] >= 0 and (one[3] > base or any(other[3] < 0 and other[0] < one[0] < other[4] for other in all))
 
 
 def _build_task(entry: _Entry, lines: list[str], earlier: tuple[str, ...]) -> Task:

@@ -183,42 +183,84 @@ def lay_out(graph: Graph, most: int | None = None) -> GraphLayout:
     return layout
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of nodes and edges. A side is True for edges that go down, on the right, and False for those that go up."""
+
+    tops: dict[str, int]
+    heights: dict[str, int]
+    leaving: dict[Edge, int]
+    arriving: dict[tuple[str, bool], int]
+    """By node and side."""
+    height: int
+
+
 def _lay_out(graph: Graph, longest: int) -> GraphLayout:
+    """Boxes, paths and lanes in their places, with labels of at most `longest` characters."""
     rank = {node.id: number for number, node in enumerate(graph.nodes)}
     down = {edge: rank[edge.target] > rank[edge.source] for edge in graph.edges}
-    rows: dict[Edge, int] = {}
-    tops, heights, arrivals = {}, {}, {}
+    rows = _place_rows(graph, down)
+    spans: dict[tuple[str, bool], tuple[int, int]] = {}
+    for (target, side), row in rows.arriving.items():
+        used = [rows.leaving[edge] for edge in graph.edges if edge.target == target and down[edge] is side]
+        spans[target, side] = (min(*used, row), max(*used, row))
+    lane_of, counts = _lanes(spans)
+    label_widths: dict[bool, int] = {}
+    for edge, side in down.items():
+        label_widths[side] = max(label_widths.get(side, 0), min(longest, len(edge.label)))
+    left = GAP * counts[False]
+    if False in label_widths:
+        left += label_widths[False] + 3
+    width = min(28, max(len(line) for node in graph.nodes for line in node.lines) + 4)
+    right = left + width + label_widths.get(True, 0) + 4
+    columns: dict[tuple[str, bool], int] = {}
+    for (target, side), lane in lane_of.items():
+        columns[target, side] = right + GAP * lane if side else GAP * (counts[False] - 1 - lane)
+    boxes = {
+        node.id: Box(node=node, top=rows.tops[node.id], left=left, width=width, height=rows.heights[node.id])
+        for node in graph.nodes
+    }
+    paths = tuple(
+        EdgePath(
+            edge=edge,
+            row=rows.leaving[edge],
+            lane=columns[edge.target, side],
+            label=_cut(edge.label, longest),
+            down=side,
+        )
+        for edge, side in down.items()
+    )
+    lanes: list[Lane] = []
+    for (target, side), row in rows.arriving.items():
+        first, last = spans[target, side]
+        column = columns[target, side]
+        lanes.append(Lane(target=target, column=column, arrives=row, first=first, last=last, down=side))
+    return GraphLayout(
+        boxes=boxes, paths=paths, lanes=tuple(lanes), width=right + GAP * counts[True], height=rows.height
+    )
+
+
+def _place_rows(graph: Graph, down: dict[Edge, bool]) -> _Rows:
+    """One box below the other. On each side, the first row is for what arrives, and the next ones for what leaves."""
+    tops: dict[str, int] = {}
+    heights: dict[str, int] = {}
+    leaving: dict[Edge, int] = {}
+    arriving: dict[tuple[str, bool], int] = {}
     top = 0
     for node in graph.nodes:
         used = {True: 0, False: 0}
         for side in (True, False):
             if any(edge.target == node.id and down[edge] is side for edge in graph.edges):
-                arrivals[node.id, side] = top + 1
+                arriving[node.id, side] = top + 1
                 used[side] = 1
-        for edge in (one for one in graph.edges if one.source == node.id):
-            rows[edge] = top + 1 + used[down[edge]]
-            used[down[edge]] += 1
-        tops[node.id], heights[node.id] = top, 2 + max(len(node.lines), *used.values())
+        for edge, side in down.items():
+            if edge.source == node.id:
+                leaving[edge] = top + 1 + used[side]
+                used[side] += 1
+        tops[node.id] = top
+        heights[node.id] = 2 + max(len(node.lines), *used.values())
         top += heights[node.id]
-    spans = {}
-    for (target, side), row in arrivals.items():
-        own = [rows[edge] for edge in graph.edges if edge.target == target and down[edge] is side] + [row]
-        spans[target, side] = (min(own), max(own))
-    lane_of, counts = _lanes(spans)
-    width = min(28, max(len(line) for node in graph.nodes for line in node.lines) + 4)
-    zones = {side: max(min(longest, len(e.label)) for e in graph.edges if down[e] is side) for side in down.values()}
-    left = GAP * counts[False] + (zones[False] + 3 if False in zones else 0)
-    boxes = {n.id: Box(node=n, top=tops[n.id], left=left, width=width, height=heights[n.id]) for n in graph.nodes}
-    out = left + width + zones.get(True, 0) + 4
-    columns = {key: out + GAP * lane if key[1] else GAP * (counts[False] - 1 - lane) for key, lane in lane_of.items()}
-    paths = tuple(
-        EdgePath(edge=e, row=rows[e], lane=columns[e.target, down[e]], label=_cut(e.label, longest), down=down[e])
-        for e in graph.edges
-    )
-    lanes = tuple(
-        Lane(target, columns[target, side], row, *spans[target, side], side) for (target, side), row in arrivals.items()
-    )
-    return GraphLayout(boxes=boxes, paths=paths, lanes=lanes, width=out + GAP * counts[True], height=top)
+    return _Rows(tops=tops, heights=heights, leaving=leaving, arriving=arriving, height=top)
 
 
 def _lanes(spans: dict[tuple[str, bool], tuple[int, int]]) -> tuple[dict[tuple[str, bool], int], dict[bool, int]]:

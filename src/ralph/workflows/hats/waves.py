@@ -13,7 +13,7 @@ from ralph.core.text import count
 from ralph.core.turns import TurnEnd, TurnRequest
 from ralph.documents.agent.events import topic_matches
 from ralph.documents.hats.definition import COORDINATOR, Hat
-from ralph.workflows.hats.events import NewEvent, find_task_id, read_turn_events
+from ralph.workflows.hats.events import NewEvent, TurnEvents, find_task_id, read_turn_events
 from ralph.workflows.hats.routing import (
     MAX_REFUSALS,
     HatsContext,
@@ -135,27 +135,38 @@ def _accept_wave_turn(context: HatsContext, state: HatsState, ended: TurnEnded, 
         return _with_worker(
             state, replace(worker, step=WorkerStep.DONE, turn=ended.turn, failed=reason, failed_turns=ended.attempt)
         )
+    return _accept_worker_events(context, state, worker, ended, turn_events)
+
+
+def _accept_worker_events(
+    context: HatsContext, state: HatsState, worker: WaveWorker, ended: TurnEnded, turn_events: TurnEvents
+) -> HatsState:
+    """What follows from the events of a worker: the end of the run, another turn of it, or the merge of its work."""
+    _, hat = _get_wave_and_hat(context, state)
     state = state.count_activation(hat.id)
     if turn_events.cancellation:
         return cancel_run(state, hat.id, turn_events.cancellation)
     refused = turn_events.refused
     if turn_events.completion:
         refused = (*refused, f"`{turn_events.completion.topic}` does not count if a worker of a wave publishes it")
-    if refused and not turn_events.events and worker.refusals < MAX_REFUSALS:
+    events = turn_events.events
+    if refused and not events and worker.refusals < MAX_REFUSALS:
+        again = replace(worker, attempt=worker.attempt + 1, turn=ended.turn)
         return _with_worker(state, replace(again, refusals=worker.refusals + 1, notes=refused))
-    change = ended.change
-    files = bool(change and change.files)
-    state = _start_merge(state, worker, has_changes=files or (change is None and bool(turn_events.events)))
-    new_events, by_default = turn_events.events, not turn_events.events
-    if by_default:
+    if ended.change is None:
+        has_changes = bool(events)
+    else:
+        has_changes = bool(ended.change.files)
+    state = _start_merge(state, worker, has_changes=has_changes)
+    is_silent = not events
+    if is_silent:
         topic = context.find_default_event(hat)
-        new_events = (
-            NewEvent(topic, worker.event.payload)
-            if topic
-            else NewEvent(TASK_RESUME, describe_silence((worker.event,), hat)),
-        )
+        if topic:
+            events = (NewEvent(topic, worker.event.payload),)
+        else:
+            events = (NewEvent(TASK_RESUME, describe_silence((worker.event,), hat)),)
     return _with_worker(
-        state, replace(worker, step=WorkerStep.MERGE, turn=ended.turn, said=new_events, by_engine=by_default)
+        state, replace(worker, step=WorkerStep.MERGE, turn=ended.turn, said=events, by_engine=is_silent)
     )
 
 

@@ -343,14 +343,8 @@ class Loop:
         """The end of the run, with its outcome, or another iteration."""
         if state.rescope:
             return _finish(state, Outcome.AWAITING_GUIDANCE, f"{state.rescope}; say what the task is now")
-        if verdict.passed and self._is_judged_too(verdict):
-            return self._await_judge(state, verdict)
-        if verdict.passed and self._is_proof_missing(verdict):
-            return _finish(
-                state, Outcome.UNPROVEN, f"all checks pass, but Ralph cannot prove the work: {_say_why(verdict)}"
-            )
         if verdict.passed:
-            return _finish(state, Outcome.SUCCESS, "all checks pass")
+            return self._finish_passed(state, verdict)
         if verdict.is_unproven and not verdict.blocking_findings:
             if state.is_guided and not follows_turn:
                 return _follow_guidance(state, verdict)
@@ -370,6 +364,15 @@ class Loop:
         if verdict.unrunnable or not follows_turn or state.agent_error:
             return state
         return self._decide_if_stuck(state, verdict)
+
+    def _finish_passed(self, state: LoopState, verdict: Verdict) -> LoopState:
+        """The end of a run whose checks pass, or a judge that has to look at its work first."""
+        if self._is_judged_too(verdict):
+            return self._await_judge(state, verdict)
+        if self._is_proof_missing(verdict):
+            why = f"all checks pass, but Ralph cannot prove the work: {_say_why(verdict)}"
+            return _finish(state, Outcome.UNPROVEN, why)
+        return _finish(state, Outcome.SUCCESS, "all checks pass")
 
     def _is_judged_too(self, verdict: Verdict) -> bool:
         """Whether the user wants a judge to look at this work although it does not need one."""
