@@ -228,7 +228,6 @@ def test_an_undo_never_writes_over_a_file_that_could_not_be_read(repo: Path) -> 
     assert (repo / "a.txt").read_text() == "mine, and unreadable\n"
 
 
-@pytest.mark.usefixtures("mortal")
 def test_files_of_gigabytes_are_left_out_with_a_notice(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree_index, "_SLOW", 0.3)
     snapshots = opened(repo)
@@ -249,6 +248,7 @@ def test_files_of_gigabytes_are_left_out_with_a_notice(repo: Path, monkeypatch: 
     assert snapshots.take("turn 2").names == ("a.txt", "disk image"), "small again"
 
 
+@pytest.mark.usefixtures("mortal")
 def test_an_object_database_that_cannot_be_written_is_an_error(repo: Path) -> None:
     snapshots = opened(repo)
     snapshots.take("base")
