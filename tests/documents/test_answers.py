@@ -52,9 +52,9 @@ class TestBrokenAnswers:
             ('{"summary": "a"} and more', "not valid JSON"),
             ("[" * 100_000, "not valid JSON"),
             ("{}", "result.json: the field `summary` is missing"),
-            ("[]", "result.json: it has to be a JSON object"),
-            ("null", "result.json: it has to be a JSON object"),
-            ('"did it"', "result.json: it has to be a JSON object"),
+            ("[]", "result.json: it must be a JSON object"),
+            ("null", "result.json: it must be a JSON object"),
+            ('"did it"', "result.json: it must be a JSON object"),
             ('{"summary": ""}', "result.json: `summary`:"),
             ('{"summary": 7}', "result.json: `summary`:"),
             ('{"summary": null}', "result.json: `summary`:"),
@@ -72,15 +72,15 @@ class TestBrokenAnswers:
     def test_everything_is_said_at_once(self) -> None:
         assert faults('{"learned": 7, "next": []}') == (
             "result.json: the field `summary` is missing",
-            "result.json: `learned`: Input should be a valid string",
-            "result.json: `next`: Input should be a valid string",
+            "result.json: `learned`: it must be a text, not `7`: put it in quotes",
+            "result.json: `next`: it must be a text, not a list",
         )
 
     def test_allowed_values_are_named(self) -> None:
         _, errors = parse_answer("session.reviewer", '{"status": "done", "verdict": "ok"}')
         assert errors == (
-            "result.json: `status`: it has to be completed | blocked | paused",
-            "result.json: `verdict`: it has to be Qualified | Failed",
+            "result.json: `status`: it must be `completed`, `blocked` or `paused`, not `done`",
+            "result.json: `verdict`: it must be `Qualified` or `Failed`, not `ok`",
         )
 
     def test_an_error_fits_into_a_prompt(self) -> None:

@@ -1,11 +1,18 @@
 """`ralph.yml`: what it means, and how it names what is wrong."""
 
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, get_args
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from ralph.core.errors import UsageError
-from ralph.documents.config import AgentSettings, Config, parse_config
+from ralph.documents.config import AgentSettings, Config, UserSettings, parse_config, read_yaml, validate_keys
+from ralph.documents.hats.preset import Preset
 
 
 def refusal(text: str) -> UsageError:
@@ -140,6 +147,55 @@ class TestWrongValues:
     )
     def test_strange_yaml_is_refused_for_people(self, text: str) -> None:
         refusal(text)
+
+
+PROSE = re.compile(
+    r"(?i)input should|field required|extra inputs|value error|\bshould\b|valid (string|tuple|list|int|num|dict)"
+)
+"""Words of the validation library, which mean nothing to users."""
+WRONG: list[Any] = ["x", "", 7, -1, 0.5, True, ["x"], [1], {"a": 1}, {"a": {"b": 1}}, None]
+
+
+def list_wrong_settings(model: type[BaseModel], depth: int = 0) -> Iterator[dict[str, Any]]:
+    """Every setting of a file with every kind of value."""
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        yield from ({key: value} for value in WRONG)
+        for section in find_sections(field.annotation) if depth < 2 else ():
+            for inner in list_wrong_settings(section, depth + 1):
+                yield {key: inner}
+                yield {key: [inner]}
+                yield {key: {"name": inner}}
+
+
+def find_sections(kind: Any) -> list[type[BaseModel]]:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return [kind]
+    return [section for one in get_args(kind) for section in find_sections(one)]
+
+
+@pytest.mark.parametrize("model", [Config, Preset, UserSettings])
+def test_errors_use_plain_words_for_every_setting(model: type[BaseModel]) -> None:
+    said: set[str] = set()
+    for values in list_wrong_settings(model):
+        document = read_yaml(json.dumps(values), "ralph.yml")
+        try:
+            validate_keys(model, dict(document.data), document, "ralph.yml")
+        except UsageError as error:
+            said |= set(error.what.splitlines())
+    assert len(said) > 20
+    assert not [sentence for sentence in said if PROSE.search(sentence)]
+
+
+def test_wrong_value_says_what_to_write() -> None:
+    text = "instructions: AGENTS.md\nlimits: {iterations: ten, cost: 0}\nland: later\nagent: {model: 5}\n"
+    assert refusal(text).what.splitlines() == [
+        "line 1: `instructions`: it must be a list, for example `[a, b]`, not `AGENTS.md`",
+        "line 2: `limits.iterations`: it must be a whole number, not `ten`",
+        "line 2: `limits.cost`: it must be more than 0, not `0`",
+        "line 3: `land`: it must be `ff`, `branch` or `push`, not `later`",
+        "line 4: `agent.model`: it must be a text, not `5`: put it in quotes",
+    ]
 
 
 YAMLISH = st.text(alphabet=st.sampled_from(list("agentlimits:[]{}&*!|>-#%@`'\"\\,?0129. \n\t\x00é~=<")), max_size=50)

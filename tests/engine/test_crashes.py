@@ -91,7 +91,7 @@ SCRIPTS = {
         (
             FAILS,
             Play(answer={"summary": "first", "learned": "one"}, seconds=2.0),
-            Play(errors=("summary: Field required",), seconds=2.0),
+            Play(errors=("result.json: the field `summary` is missing",), seconds=2.0),
             Play(answer={"summary": "second"}, seconds=2.0),
             Play(works, seconds=2.0),
         ),
@@ -112,7 +112,7 @@ SCRIPTS = {
     ),
     "waiting": Script(
         (
-            Play(seconds=2.0, errors=("summary: Field required",)),
+            Play(seconds=2.0, errors=("result.json: the field `summary` is missing",)),
             Play(seconds=2.0, end=TurnEnd.LIMITED, resets_in=10.0),
             Play(seconds=2.0, end=TurnEnd.INTERRUPTED),
             Play(works, seconds=2.0),

@@ -519,7 +519,7 @@ class TestAdoption:
 
 
 class TestRepair:
-    ERRORS = ("summary: Field required", "learned: Input should be a valid string")
+    ERRORS = ("result.json: the field `summary` is missing", "result.json: `learned`: it must be a text, not `7`")
 
     def test_a_broken_answer_gets_one_repair_turn_that_quotes_the_errors(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works, errors=self.ERRORS), Play(answer={"summary": "did it"})])

@@ -192,7 +192,7 @@ def plays(deeds: tuple[Callable[[Simulation], None], ...]) -> st.SearchStrategy[
         seconds=st.sampled_from((5.0, 10.0, 40.0)),
         cost=st.sampled_from((None, 0.0, 0.25, 3.0)),
         tells=st.sampled_from((0, 1, 4)),
-        errors=st.sampled_from(((), (), ("summary: Field required",))),
+        errors=st.sampled_from(((), (), ("result.json: the field `summary` is missing",))),
         answer=st.sampled_from(ANSWERS),
         resets_in=st.sampled_from((0.0, 60.0)),
         error=st.sampled_from(("", "exit code 1")),

@@ -34,7 +34,7 @@ FAULTS = {
     ),
     **dict.fromkeys(
         ("standard/reviewer-task_review", "classic/reviewer-task_review"),
-        ("result.json: `verdict`: it has to be Qualified | Failed",),
+        ("result.json: `verdict`: it must be `Qualified` or `Failed`, not `ok`",),
     ),
 }
 """What can be wrong with the answers to some prompts."""

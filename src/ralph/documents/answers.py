@@ -1,7 +1,6 @@
 """Answers of roles in `result.json`: their schemas, what is wrong with an answer, and the prompts to repair it."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from ralph.core.prompt import Place, Prompt, PromptPart, build_prompt, fill_parts
 from ralph.core.text import clean_text
 from ralph.core.turns import INBOX, OUTBOX, EarlierTurn, TurnEnd, TurnRequest, add_changes, list_changed_files
+from ralph.documents.faults import explain_fault
 
 
 class Steering(BaseModel):
@@ -206,17 +206,10 @@ def _clean(value: Any) -> Any:
 def _describe_fault(fault: Any) -> str:
     """A fault of an answer, with its file: an agent gets it beside faults of other documents."""
     field = ".".join(str(part) for part in fault["loc"])
-    message = fault["msg"].removeprefix("Value error, ")
-    match fault["type"]:
-        case "missing":
-            return f"result.json: the field `{field}` is missing"
-        case "model_type" if not field:
-            return "result.json: it has to be a JSON object"
-        case "literal_error":
-            # The empty value means that the field was left out, so the message does not offer it.
-            words = re.findall(r"'([^']+)'", fault["ctx"]["expected"])
-            message = f"it has to be {' | '.join(words)}"
-    return f"result.json: `{field}`: {message}" if field else f"result.json: {message}"
+    if fault["type"] == "missing":
+        return f"result.json: the field `{field}` is missing"
+    why = explain_fault(fault, "be a JSON object")
+    return f"result.json: `{field}`: {why}" if field else f"result.json: {why}"
 
 
 _REPAIR_KEEPS = ("keys", "task", "task-of-the-loop", "what-iteration-did", "check-results-after-it")

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic_core import PydanticCustomError
 
 from ralph.core.errors import UsageError
+from ralph.documents.faults import explain_fault
 from ralph.documents.yaml_codec import YamlDocument, YamlError, YamlRules, load_mapping
 
 SIZE_LIMIT = 1024 * 1024
@@ -428,8 +429,9 @@ def validate_keys(
     extra = [one for one in errors if one["type"] == "extra_forbidden"] if unknown is not None else []
     faults = [one for one in errors if one not in extra]
     known_lines = {fault["loc"]: document.line_of([str(part) for part in fault["loc"]]) for fault in faults}
+    faults.sort(key=lambda fault: known_lines[fault["loc"]])
     if invalid is not None and faults and () not in known_lines:
-        invalid += [KeyFault(name, known_lines[one["loc"]], _plain_path(one), _explain_fault(one)) for one in faults]
+        invalid += [KeyFault(name, known_lines[one["loc"]], _plain_path(one), explain_fault(one)) for one in faults]
         left = _without(values, {_drop_indexes(fault["loc"]) for fault in faults})
         return validate_keys(model, left, document, name, unknown=unknown, invalid=invalid, manual=manual)
     if unknown is None or faults:
@@ -463,15 +465,9 @@ def _describe_fault(fault: Any, document: YamlDocument, model: type[BaseModel]) 
     path = [str(part) for part in fault["loc"]]
     where = f"line {document.line_of(path)}" + (f": `{'.'.join(path)}`" if path else "")
     if fault["type"] != "extra_forbidden":
-        return f"{where}: {_explain_fault(fault)}"
+        return f"{where}: {explain_fault(fault)}"
     near = difflib.get_close_matches(path[-1], _known_keys(path[:-1], model), 1)
     return f"{where} is not a setting" + (f"; did you mean `{near[0]}`?" if near else "")
-
-
-def _explain_fault(fault: Any) -> str:
-    if fault["type"] in ("model_type", "dict_type"):
-        return "it must hold `key: value` lines"
-    return str(fault["msg"]).removeprefix("Value error, ")
 
 
 def _known_keys(path: list[str], top: type[BaseModel]) -> list[str]:

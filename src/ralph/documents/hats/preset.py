@@ -45,6 +45,14 @@ def _path_of(value: Any) -> Any:
     return value
 
 
+def _evidence(value: Any) -> Any:
+    if value not in (None, True, False, "fails"):
+        raise PydanticCustomError(
+            "evidence", "it must be `true`, `false` or `fails`, not {value}", {"value": repr(value)}
+        )
+    return value
+
+
 TopicName = Annotated[str, BeforeValidator(_topic, str)]
 Topics = Annotated[tuple[TopicName, ...], BeforeValidator(_as_list, list[str] | str)]
 Words = Annotated[tuple[str, ...], BeforeValidator(_as_list, list[str] | str)]
@@ -234,9 +242,11 @@ class TopicKeys(SettingsSection):
     on_trigger: str = Field(default="", description="text for the hat that receives it")
     on_publish: str = Field(default="", description="text for hats that can publish it")
     requires: Words = Field(default=(), description="keys that the payload must contain")
-    evidence: bool | Literal["fails"] | None = Field(
-        default=None,
-        description="true: counts only if the run's checks pass; `fails`: only if they fail",
+    evidence: Annotated[bool | Literal["fails"] | None, BeforeValidator(_evidence, bool | Literal["fails"] | None)] = (
+        Field(
+            default=None,
+            description="true: counts only if the run's checks pass; `fails`: only if they fail",
+        )
     )
     otherwise: str = Field(default="", description="topic that is published instead if the evidence is missing")
 
