@@ -80,7 +80,7 @@ class TestAsking:
         ],
     )
     def test_what_is_wrong_is_said(self, text: str, error: type[RalphError], said: str) -> None:
-        with pytest.raises(RalphError) as refusal:
+        with pytest.raises(error) as refusal:
             select_specs(text)
         assert type(refusal.value) is error
         assert said in str(refusal.value)

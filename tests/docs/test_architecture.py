@@ -15,6 +15,21 @@ def test_every_step_of_the_walks_names_a_function_of_that_file() -> None:
     assert unknown == []
 
 
+def test_every_name_in_the_text_of_the_walks_exists() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    walks = page.partition("## Follow the code")[2].partition("## How nothing is lost")[0]
+    quoted = set(re.findall(r"`([^`]+)`", walks))
+    files = {name for name in quoted if name.endswith(".py")}
+    assert [name for name in sorted(files) if not (ROOT / "src/ralph" / name).exists()] == []
+    names = {
+        name for name in quoted if re.fullmatch(r"(?:[A-Z]\w+\.)?_?[A-Za-z]+_\w+|[A-Z][a-z]+(?:[A-Z][a-z]+)+", name)
+    }
+    assert len(names) > 50
+    defined = names_of_source()
+    unknown = [name for name in sorted(names) if not set(name.split(".")) <= defined]
+    assert unknown == []
+
+
 def test_no_walk_is_longer_than_fifteen_steps() -> None:
     walks = (ROOT / "docs/architecture.md").read_text().split("\n### ")[1:]
     assert [len(ROW.findall(walk)) for walk in walks if len(ROW.findall(walk)) > 15] == []
@@ -24,6 +39,18 @@ def test_every_package_is_on_the_map() -> None:
     page = (ROOT / "docs/architecture.md").read_text()
     packages = {path.parent.name for path in (ROOT / "src/ralph").glob("*/__init__.py")}
     assert [name for name in sorted(packages) if f"`{name}`" not in page] == []
+
+
+def names_of_source() -> set[str]:
+    """Everything that the source defines: functions, classes, constants and fields."""
+    found: set[str] = set()
+    for path in (ROOT / "src/ralph").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                found.add(node.name)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                found.add(node.id)
+    return found
 
 
 def functions_of(file: str) -> set[str]:

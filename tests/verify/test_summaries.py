@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralph.core.checks import Counts
-from ralph.verify.measures import METRICS, read_metric, strip_terminal_codes
+from ralph.verify.measures import read_metric, strip_terminal_codes
 from ralph.verify.summaries import (
     count_junit,
     count_tests,
@@ -17,6 +17,7 @@ from ralph.verify.summaries import (
     was_retried,
 )
 
+METRICS = ("coverage", "tests", "failures", "skipped", "errors", "warnings")
 NODE = "# tests 6\n# suites 0\n# pass 3\n# fail 1\n# cancelled 0\n# skipped 1\n# todo 1\n# duration_ms 52.1"
 MAVEN = """[INFO] Running a.ATest
 [ERROR] Tests run: 3, Failures: 1, Errors: 0, Skipped: 0, Time elapsed: 0.1 s <<< FAILURE! - in a.ATest

@@ -16,7 +16,7 @@ from ralph.supervisor.sandbox import Sandbox
 from ralph.workspace.isolation import find_hidden, find_needed
 
 VARIABLE = "RALPH_SANDBOX"
-AUTO, REQUIRE = "auto", "require"
+AUTO = "auto"
 _FIRST_OPEN_PORT = 1024
 """Inside, an agent has no right to listen on smaller ports, and neither has what opens ports for it."""
 _NAMED_SOCKETS = {"docker": "/run/docker.sock", "podman": "/run/podman/podman.sock"}

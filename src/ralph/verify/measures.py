@@ -21,8 +21,6 @@ from ralph.verify.summaries import count_tests, find_failing_tests
 
 COUNTED = {"tests": "passed", "failures": "failed", "skipped": "skipped"}
 """Metrics that are a count of tests."""
-METRICS = ("coverage", *COUNTED, "errors", "warnings")
-"""What can be measured by name."""
 ZERO_IF_UNMENTIONED = {"failures": "fail", "errors": "error", "warnings": "warning"}
 """Metrics that are 0 if a command succeeds and its output does not have the word."""
 _ANSI = regex(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[()][0-9A-B])")
