@@ -14,8 +14,11 @@ from ralph.core.checks import (
     CheckResult,
     CheckStatus,
     Counts,
+    Evidence,
     FailingTests,
     Finding,
+    Grade,
+    Measure,
     NamedTests,
     Rule,
     Severity,
@@ -350,6 +353,57 @@ class TestRedTests:
         red = FailingTests(tree.snapshots.latest() or "", ("test_f",))
         assert asyncio.run(proof.find_changed_since_failure(red, [Check("cd .. && make")])) == []
         assert seen(proof) == {}
+
+
+COVERAGE = Check("pytest -q --cov", measure=Measure("coverage", ">=", 90.0))
+FEWER_ERRORS = Check("pytest -q", measure=Measure("errors", "<=", 3.0))
+NEW_TEST = "tests/test_new.py::test_g"
+
+
+class TestNewTests:
+    """The grade of work that raises the coverage with tests of its own."""
+
+    def grade(self, tree: Tree, answers: dict[str, Verdict], check: Check = COVERAGE) -> Evidence:
+        before = named_tests(passed=("tests/test_app.py::test_f",))
+        counterproof = tree.counterproof(answers, before)
+        now = named_tests(passed=("tests/test_app.py::test_f", NEW_TEST))
+        grade = asyncio.run(counterproof.grade_new_tests(now, ["tests/test_new.py"], [check]))
+        self.seen = seen(counterproof)
+        return grade
+
+    def test_tests_that_fail_if_functions_do_nothing_are_evidence(self, tree: Tree) -> None:
+        tree.write({"tests/test_new.py": "def test_g(): ...\n"})
+        tree.snapshots.take("new")
+        answers = {"new-tests": named_tests(passed=(NEW_TEST,))}
+        answers["new-tests-emptied-1"] = named_tests(passed=(NEW_TEST,))
+        answers["new-tests-emptied-2"] = named_tests(failed=(NEW_TEST,))
+        evidence = self.grade(tree, answers)
+        assert (evidence.grade, "each of 1 new test fails" in evidence.reason) == (Grade.JUDGED, True)
+        original, emptied = self.seen["new-tests"], self.seen["new-tests-emptied-1"]
+        assert original["app.py"] == BEFORE["app.py"] != emptied["app.py"]
+        assert original["tests/test_new.py"] == emptied["tests/test_new.py"]
+
+    def test_tests_that_pass_anyway_are_left_to_a_judge(self, tree: Tree) -> None:
+        passed = named_tests(passed=(NEW_TEST,))
+        answers = dict.fromkeys(("new-tests", "new-tests-emptied-1", "new-tests-emptied-2"), passed)
+        evidence = self.grade(tree, answers)
+        assert (evidence.grade, evidence.to_judge) == (Grade.UNPROVEN, ("tests/test_new.py",))
+        assert evidence.reason.endswith(f"These also pass if the functions of the project do nothing: {NEW_TEST}.")
+
+    def test_tests_that_do_not_run_without_the_functions_say_nothing(self, tree: Tree) -> None:
+        answers = {"new-tests": named_tests(passed=(NEW_TEST,)), "new-tests-emptied-1": named_tests()}
+        evidence = self.grade(tree, answers)
+        assert (evidence.grade, evidence.reason) == (Grade.UNPROVEN, "The run wrote the tests that its work passes.")
+
+    def test_they_are_not_tried_if_no_check_measures_coverage(self, tree: Tree) -> None:
+        assert self.grade(tree, {}, FEWER_ERRORS).grade is Grade.PROVEN
+        assert self.grade(tree, {}, Check("make test")).grade is Grade.PROVEN
+        assert self.seen == {}
+
+
+def named_tests(passed: tuple[str, ...] = (), failed: tuple[str, ...] = ()) -> Verdict:
+    status = CheckStatus.FAILED if failed else CheckStatus.PASSED
+    return result(COVERAGE, status, Counts(len(passed), len(failed)), named=NamedTests(passed, failed))
 
 
 class TestGoTests:

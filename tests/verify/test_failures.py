@@ -200,3 +200,18 @@ def test_incomplete_output_has_neither_a_count_nor_a_failure_set(output: str) ->
 def test_a_tool_that_says_how_many_it_left_out_is_believed() -> None:
     javac = "A.java:3: error: one\n100 errors\nonly showing the first 100 errors, of 125 total; use -Xmaxerrs\n"
     assert failures(javac).count == 125
+
+
+def test_numbers_that_a_check_prints_are_read_if_their_lines_differ() -> None:
+    assert sorted(read_numbers("still 7 of 9 pages to write\n3 chapters to go\n")) == [3.0, 7.0, 9.0]
+    assert read_numbers("page 1\npage 2\n3 chapters to go\n") == [3.0], "a line that comes again is a list"
+
+
+def test_output_with_many_numbers_is_a_table() -> None:
+    words = [f"{chr(ord('a') + number) * 5} 7" for number in range(21)]
+    assert read_numbers("\n".join(words[:20])) == [7.0] * 20
+    assert read_numbers("\n".join(words)) == []
+
+
+def read_numbers(output: str) -> list[float | None]:
+    return list(failures(output).figures.values())
