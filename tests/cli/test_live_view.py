@@ -99,6 +99,17 @@ def test_no_color_is_honored(project: Project) -> None:  # noqa: F811
     assert "  PASS" in seen
 
 
+def test_status_line_leaves_nothing_behind_in_a_smaller_window(project: Project) -> None:  # noqa: F811
+    """A terminal that wraps the line keeps the cursor at its beginning, so all its rows are erased."""
+    _, seen = on_a_color_terminal(project, arguments_of_a_quick_loop(project))
+    drawn = re.findall(r"[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏] [^\r\n]+(.{0,4})", seen, re.DOTALL)
+    assert drawn
+    assert set(drawn) <= {"\r\r\x1b[", "\r\x1b[?"}, (
+        "back to the beginning, and then erased, or the cursor is shown again"
+    )
+    assert seen.count("\r\x1b[J") >= len(drawn)
+
+
 def test_long_lines_wrap_at_words(project: Project) -> None:  # noqa: F811
     words = " ".join(f"word{number}" for number in range(40))
     text = f"turns:\n  - steps:\n      - say: {words}\n      - write: {{path: done.txt, content: x}}\n"

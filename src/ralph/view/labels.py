@@ -64,10 +64,10 @@ CHECKS: dict[str, Label] = {
     "": ("none", "Not run", "idle"),
 }
 _ATTRIBUTIONS = {
-    Attribution.CLEAN: "clean",
+    Attribution.CLEAN: "passed before the run, too",
     Attribution.REGRESSED: "broken by this run",
     Attribution.FIXED: "fixed by this run",
-    Attribution.BASELINE_BROKEN: "failed before the run",
+    Attribution.BASELINE_BROKEN: "failed before the run, too",
 }
 _TASKS: dict[TaskState, Label] = {
     TaskState.PLANNED: ("[ ]", "open", "idle"),

@@ -4,8 +4,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TextIO
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TextIO
 
 from ralph.app.run_engine import Observer
 from ralph.cli.render.journal import Renderer
@@ -18,6 +18,8 @@ from ralph.core.turns import AgentEvent, Turn
 from ralph.view.model import RunView
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleRenderable
+    from rich.live import Live
     from rich.text import Text
 
 _STYLES = (
@@ -29,9 +31,6 @@ _STYLES = (
     (re.compile(r"turn \d+: |Ralph Loop: |Session \S+: |Run \S+: "), "bold"),
 )
 """How lines are styled on a terminal, by how they begin."""
-_ECHO = len("^C^C")
-"""Columns that the status line leaves to what the terminal prints for Ctrl-C. Otherwise that begins a new line, and the old
-status line stays."""
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 """What turns before the status line."""
 
@@ -114,11 +113,10 @@ class LiveView(PlainView):
     def __init__(self, renderer: Renderer, facts: RunView, out: TextIO) -> None:
         super().__init__(renderer, facts, out)
         from rich.console import Console
-        from rich.live import Live
 
         self._status = StatusLine(facts)
         self._console = Console(file=out, highlight=False, markup=False)
-        self._live: Any = Live(get_renderable=self._now, console=self._console, refresh_per_second=4, transient=True)
+        self._live = _make_live(self._console, self._now)
 
     def __enter__(self) -> "LiveView":
         self._live.start()
@@ -145,15 +143,39 @@ class LiveView(PlainView):
         except OSError:
             self._console.file = open(os.devnull, "w")  # noqa: SIM115 - the terminal is gone; the run continues
 
-    def _now(self) -> Any:
+    def _now(self) -> "Text":
         from rich.text import Text
 
         frame = _FRAMES[int(time.monotonic() * 10) % len(_FRAMES)]
-        width = self._console.width - _ECHO
+        width = self._console.width - 1  # no terminal wraps a shorter line
         text = clean_for_terminal(self._status.text(width - len("⠋ ")))
-        line = Text(f"{frame} {text}", no_wrap=True)
+        line = Text(f"{frame} {text}", no_wrap=True, end="")
         line.truncate(width, overflow="ellipsis")
         return line
+
+
+def _make_live(console: "Console", render: "Callable[[], Text]") -> "Live":
+    """What draws the status line below the lines that are printed, and draws it again as time passes.
+
+    The cursor waits at the beginning of the status line, and everything from there on is erased before it is drawn again. So
+    nothing of it stays if the window becomes smaller and the terminal wraps the line, or if it prints `^C` into it.
+    """
+    from rich.control import Control
+    from rich.live import Live
+    from rich.segment import ControlType, Segment
+
+    to_start, erase = Control(ControlType.CARRIAGE_RETURN), Control()
+    erase.segment = Segment("\r\x1b[J", None, [(ControlType.CARRIAGE_RETURN,)])
+
+    class StatusLive(Live):
+        def process_renderables(self, renderables: "list[ConsoleRenderable]") -> "list[ConsoleRenderable]":
+            if not console.is_interactive:
+                return renderables
+            if not self.is_started:
+                return [erase, *renderables]
+            return [erase, *renderables, render(), to_start]
+
+    return StatusLive(get_renderable=render, console=console, refresh_per_second=4, transient=True)
 
 
 def view_for(renderer: Renderer, facts: RunView, *, as_json: bool) -> PlainView:

@@ -6,7 +6,7 @@ from ralph.core.text import count, shorten
 from ralph.documents.hats.definition import show_role
 from ralph.view.attention import span
 from ralph.view.headline import describe_failure
-from ralph.view.labels import describe_means
+from ralph.view.labels import describe_attribution, describe_means
 from ralph.view.model import ActionView, CheckView, CommentView, RunView
 
 _MARKS = {CheckStatus.PASSED: "PASS", CheckStatus.FAILED: "FAIL"}
@@ -45,7 +45,7 @@ def _section(title: str, lines: list[str]) -> list[str]:
 
 def _check_line(check: CheckView) -> str:
     mark = "    " if check.status is None else _MARKS.get(check.status, "????")
-    facts = [check.attribution.replace("-", " ")] if check.attribution else []
+    facts = [describe_attribution(check.attribution)] if check.attribution else []
     facts += [f"since {check.since.key}"] if check.since and check.runs > 1 else []
     facts += ["flaky"] if check.flaky else []
     scope = f"{check.scope}: " if check.scope else ""

@@ -121,15 +121,27 @@ def render_findings(verdict: Verdict, *, asks_user: bool = True) -> str:
     return "\n".join(lines)
 
 
+_BEFORE_THE_RUN = {
+    Attribution.CLEAN: "; passed before the run, too",
+    Attribution.FIXED: "; failed before the run",
+    Attribution.REGRESSED: "; passed before the run",
+    Attribution.BASELINE_BROKEN: "; failed before the run, too",
+}
+
+
 def render_verification(verdict: Verdict, baseline: tuple[CheckStatus, ...] = ()) -> str:
     """What the report shows of all checks, and of the guards."""
-    change = {result.title: f"; {what}" for result, what in attribute_checks(verdict, baseline)}
-    checks = [
-        f"$ {r.command or r.title}\n{excerpt_output(r.output, REPORTED)[0]}\n({describe_result(r)}{change.get(r.title, '')})"
-        for r in verdict.results
-    ]
+    changes = {result.title: what for result, what in attribute_checks(verdict, baseline)}
+    parts = []
+    for result in verdict.results:
+        lines = [f"$ {result.command or result.title}"]
+        if output := excerpt_output(result.output, REPORTED)[0].strip("\n"):
+            lines.append(output)
+        before = _BEFORE_THE_RUN[changes[result.title]] if result.title in changes else ""
+        lines.append(f"({describe_result(result)}{before})")
+        parts.append("\n".join(lines))
     found = [f"{f.severity}: {f.place} [{f.rule}] {f.sentence}" for f in verdict.findings]
-    return "\n\n".join([*checks, "\n".join(found)]).strip()
+    return "\n\n".join([*parts, "\n".join(found)]).strip()
 
 
 def list_failing_names(verdict: Verdict) -> tuple[str, ...]:
