@@ -257,7 +257,7 @@ class TestLessons:
         run.iterate(verdict(lint=False))
         assert "broke `lint`, which passed before" in run.state.iterations[-1].why
         assert "passed before this run" in run.state.check_results
-        assert "regressed" in run.state.verification
+        assert "(failed: exit code 1; passed before the run)" in run.state.verification
         assert "baseline-broken" in run.state.verification
 
     def test_checks_that_could_not_run_teach_nothing(self) -> None:
