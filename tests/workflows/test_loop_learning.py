@@ -258,7 +258,7 @@ class TestLessons:
         assert "broke `lint`, which passed before" in run.state.iterations[-1].why
         assert "passed before this run" in run.state.check_results
         assert "(failed: exit code 1; passed before the run)" in run.state.verification
-        assert "baseline-broken" in run.state.verification
+        assert "(failed: exit code 1; failed before the run, too)" in run.state.verification
 
     def test_checks_that_could_not_run_teach_nothing(self) -> None:
         run = begun()
