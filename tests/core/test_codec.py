@@ -62,7 +62,7 @@ outers = st.builds(
 
 @settings(deadline=None)
 @given(outers)
-def test_what_was_written_is_read(value: Outer) -> None:
+def test_values_survive_json(value: Outer) -> None:
     assert from_plain(Outer, json.loads(json.dumps(to_plain(value)))) == value
 
 
@@ -100,7 +100,7 @@ def test_a_whole_number_may_stand_for_a_fraction() -> None:
         ({"count": 1, "names": []}, "here.names", "an object"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(data: Any, where: str, said: str) -> None:
+def test_error_names_the_wrong_field(data: Any, where: str, said: str) -> None:
     with pytest.raises(StateError) as caught:
         from_plain(Outer, data, "here")
     assert said in caught.value.what

@@ -36,7 +36,7 @@ class TestReached:
         assert limits.find_reached(Spent(), NOW - 0.001) is None
         assert limits.find_reached(Spent(), NOW) is Outcome.LIMIT_DEADLINE
 
-    def test_what_running_turns_have_used_counts(self) -> None:
+    def test_usage_of_running_turns_counts_toward_limits(self) -> None:
         limits = replace(NONE, cost=1.0, tokens=100)
         spent = Spent(cost=0.5, input_tokens=50)
         assert limits.find_reached(spent, NOW, running=Usage(49, 0, 0.4)) is None
@@ -88,7 +88,7 @@ class TestMoney:
     def test_without_a_limit_everything_fits(self) -> None:
         assert Limits().may_reserve(Spent(cost=1e9), reserved=1e9, estimate=1e9)
 
-    def test_what_is_left_for_a_turn_is_never_negative(self) -> None:
+    def test_remaining_cost_is_never_negative(self) -> None:
         limits = Limits(cost=1.0)
         assert limits.compute_remaining_cost(Spent(cost=0.25), reserved=0.25) == 0.5
         assert limits.compute_remaining_cost(Spent(cost=3.0)) == 0.0
@@ -126,9 +126,7 @@ class TestExtending:
             (Outcome.LIMIT_COST, {"cost": 10.5}),
         ],
     )
-    def test_only_the_allowance_that_was_reached_is_granted_again(
-        self, outcome: Outcome, extended: dict[str, float]
-    ) -> None:
+    def test_resume_extends_only_the_limit_that_was_reached(self, outcome: Outcome, extended: dict[str, float]) -> None:
         after = self.GRANTED.extend(outcome, self.SPENT, self.GRANTED)
         assert after == replace(self.GRANTED, **extended)
 

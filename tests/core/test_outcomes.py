@@ -46,7 +46,7 @@ def test_only_verified_work_succeeds(outcome: Outcome) -> None:
 
 
 @pytest.mark.parametrize("outcome", Outcome)
-def test_what_is_neither_done_nor_aborted_can_be_resumed(outcome: Outcome) -> None:
+def test_every_run_can_be_resumed_unless_it_succeeded_or_was_aborted(outcome: Outcome) -> None:
     assert outcome.resumable == (outcome not in (Outcome.SUCCESS, Outcome.NOTHING_TO_DO, Outcome.ABORTED))
 
 

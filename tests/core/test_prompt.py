@@ -18,7 +18,7 @@ from ralph.core.prompt import (
 )
 
 
-def test_what_changes_least_comes_first() -> None:
+def test_parts_that_change_least_come_first() -> None:
     prompt = build_prompt(
         [
             PromptPart("answer", "Write it.", place=Place.ANSWER),

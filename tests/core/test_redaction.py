@@ -67,7 +67,7 @@ class TestStreams:
     def test_without_secrets_nothing_is_held_back(self) -> None:
         assert Redactor([]).feed(b"abc") == b"abc"
 
-    def test_what_cannot_be_a_secret_is_not_held_back(self) -> None:
+    def test_text_that_cannot_be_a_secret_is_not_held_back(self) -> None:
         redactor = Redactor([SECRET])
         assert redactor.feed(b"a line\n") == b"a line\n"
         assert redactor.feed(b"sk-an") == b""

@@ -20,7 +20,7 @@ def test_whole_control_sequences_are_removed(text: str, clean: str) -> None:
     assert clean_text(text) == clean_for_terminal(text) == clean
 
 
-def test_what_the_user_agrees_to_is_shown_with_what_a_terminal_would_hide() -> None:
+def test_control_characters_are_removed_and_hidden_text_is_shown() -> None:
     assert remove_controls("echo \x1b]0;; rm -rf ~;\x07") == "echo ]0;; rm -rf ~;"
 
 

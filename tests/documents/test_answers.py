@@ -26,7 +26,7 @@ class TestGoodAnswers:
         given_one = {"summary": "did it", "learned": "a lot", "next": "rest"}
         assert parse_answer(CONTRACT, json.dumps(given_one)) == (given_one, ())
 
-    def test_only_the_summary_is_needed(self) -> None:
+    def test_only_the_summary_is_required(self) -> None:
         answer, errors = parse_answer(CONTRACT, '{"summary": "did it"}')
         assert answer is not None
         assert (answer["summary"], answer["learned"], errors) == ("did it", "", ())
@@ -66,10 +66,10 @@ class TestBrokenAnswers:
         ],
         ids=lambda text: str(text)[:24] or "empty",
     )
-    def test_what_is_wrong_is_said(self, text: str, said: str) -> None:
+    def test_error_says_what_is_wrong(self, text: str, said: str) -> None:
         assert any(said in fault for fault in faults(text))
 
-    def test_everything_is_said_at_once(self) -> None:
+    def test_all_errors_are_reported_at_once(self) -> None:
         assert faults('{"learned": 7, "next": []}') == (
             "result.json: the field `summary` is missing",
             "result.json: `learned`: it must be a text, not `7`: put it in quotes",
@@ -100,7 +100,7 @@ class TestHostileAnswers:
     @pytest.mark.parametrize(
         "summary", ['"half a pair \\ud83d"', '"\\udcff"', '"null \\u0000 byte"', '"\\u001b[31mred"']
     )
-    def test_what_no_file_or_terminal_can_hold_is_refused_or_cleaned(self, summary: str) -> None:
+    def test_characters_that_files_or_terminals_cannot_show_are_refused_or_removed(self, summary: str) -> None:
         answer, errors = parse_answer(CONTRACT, f'{{"summary": {summary}}}')
         assert (answer is None) == bool(errors)
         if answer is not None:

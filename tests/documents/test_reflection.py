@@ -106,7 +106,7 @@ class TestRoundTrip:
 
     @settings(max_examples=40, deadline=None)
     @given(reflections)
-    def test_it_is_yaml_that_any_reader_reads_the_same(self, one: Reflection) -> None:
+    def test_every_yaml_reader_reads_a_reflection_alike(self, one: Reflection) -> None:
         text = render(one)
         assert text.encode()
         library = YAML(typ="safe", pure=True).load(text)
@@ -131,7 +131,7 @@ class TestRoundTrip:
             ),
         ]
 
-    def test_it_speaks_in_the_first_person_credit_first(self) -> None:
+    def test_reflection_text_is_in_the_first_person_and_begins_with_what_was_done(self) -> None:
         said = load(render(ONE), "x")["self_reflection"]["reflection_text"]
         assert said.startswith("What I did was not enough: Parsed with strptime. What failed: test_offset")
         assert said.endswith(
@@ -191,7 +191,7 @@ mine: [1, {a: b}]
             ("schema: 1", "schema: 1\na: &x [1]\nb: *x", "aliases"),
         ],
     )
-    def test_what_is_wrong_is_named(self, before: str, after: str, says: str) -> None:
+    def test_error_names_the_wrong_field(self, before: str, after: str, says: str) -> None:
         assert before in render(ONE)
         with pytest.raises(StateError) as caught:
             parse(render(ONE).replace(before, after, 1), "x.yaml")
@@ -212,7 +212,7 @@ mine: [1, {a: b}]
 
 
 class TestLesson:
-    def test_it_is_one_line_with_the_cause_and_the_next_step(self) -> None:
+    def test_lesson_is_one_line_with_the_cause_and_the_next_step(self) -> None:
         said = "tried: Parsed with strptime; failed because naive and aware datetimes: both occur; next: convert to UTC"
         assert lesson(ONE) == said
 
@@ -228,7 +228,7 @@ class TestLesson:
 
     @settings(deadline=None)
     @given(texts, texts, st.integers(0, 200))
-    def test_it_stays_within_its_limit_and_on_its_line(self, action: str, why: str, most: int) -> None:
+    def test_lesson_is_short_and_has_one_line(self, action: str, why: str, most: int) -> None:
         said = lesson(replace(ONE, action=action * 20, why=why * 20), most)
         assert len(said) <= most
         assert len(said.splitlines()) <= 1

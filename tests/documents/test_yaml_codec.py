@@ -189,7 +189,7 @@ class TestReading:
             pytest.param("#" * (SIZE_LIMIT + 1), "larger", id="huge"),
         ],
     )
-    def test_what_is_not_safe_or_not_sound_is_refused(self, text: str, what: str) -> None:
+    def test_unsafe_or_invalid_yaml_is_refused(self, text: str, what: str) -> None:
         with pytest.raises(StateError, match=what):
             read_mapping(text, "x.yaml")
 
@@ -213,7 +213,7 @@ class TestReading:
 
 
 class TestChanging:
-    def test_only_the_lines_that_changed_are_touched(self) -> None:
+    def test_edit_rewrites_only_changed_lines(self) -> None:
         new = edit(
             OLD,
             {
@@ -229,7 +229,7 @@ class TestChanging:
         expected = expected.replace("{total: 0, completed: 0}", "{total: 5, completed: 0, failed: 1}")
         assert new == expected + "feedback:\n    processed:\n        20260211-101500: abc\n"
 
-    def test_nothing_to_change_changes_nothing(self) -> None:
+    def test_edit_with_the_same_values_changes_nothing(self) -> None:
         assert edit(OLD, {"version": 3, "tasks.total": 0, "session_id": "260210-163900"}) == OLD
 
     def test_windows_line_ends_a_mark_and_no_final_newline_stay(self) -> None:
@@ -239,7 +239,7 @@ class TestChanging:
     def test_json_stays_json(self) -> None:
         assert edit('{"a": {"b": 1}}\n', {"a.b": 2, "a.c": "3"}) == '{"a": {"b": 2, c: "3"}}\n'
 
-    def test_what_cannot_be_changed_in_place_is_written_anew_with_all_that_was_there(self) -> None:
+    def test_yaml_that_cannot_be_edited_in_place_is_rewritten_with_all_values(self) -> None:
         text = "# gone\na: 1\na: {b: 1}\nbig: 0x1F\n"
         assert edit(text, {"a.c": 2}) == "a:\n  b: 1\n  c: 2\nbig: 31\n"
 
@@ -269,18 +269,18 @@ class TestChanging:
 
     @settings(max_examples=60, deadline=None)
     @given(st.dictionaries(st.text(min_size=1, max_size=6), scalars | sections, max_size=4))
-    def test_what_is_written_is_read_back(self, data: dict[str, Any]) -> None:
+    def test_dumped_yaml_is_read_back(self, data: dict[str, Any]) -> None:
         text = dump(data)
         assert text.encode() or not data
         assert render_inline(load_mapping(text).data) == render_inline(data)
 
 
 class TestFrontMatter:
-    def test_it_is_changed_in_place(self) -> None:
+    def test_front_matter_is_changed_in_place(self) -> None:
         text = "\ufeff---\r\na: 1 # x\r\n---\r\n# Body\r\n"
         assert with_front_matter(text, "x", {"a": 2, "b": "c"}) == "\ufeff---\r\na: 2 # x\r\nb: c\r\n---\r\n# Body\r\n"
 
-    def test_it_is_made_where_there_is_none(self) -> None:
+    def test_missing_front_matter_is_created(self) -> None:
         assert with_front_matter("# Body", "x", {"a": 1}) == "---\na: 1\n---\n\n# Body"
 
     def test_faults_name_the_line_of_the_file(self) -> None:

@@ -66,7 +66,7 @@ class TestTheChain:
         assert sim.starts[1] - sim.starts[0] < 4
         assert sim.spent.iterations == 3, "a turn that ran into a limit is no iteration"
 
-    def test_where_none_is_free_the_earliest_is_waited_for(self, tmp_path: Path) -> None:
+    def test_loop_waits_for_the_agent_that_is_free_first(self, tmp_path: Path) -> None:
         soon = Play(seconds=2.0, end=TurnEnd.LIMITED, resets_in=30.0)
         turns = iter([LIMITED, soon, Play(works, seconds=1.0)])
         sim = Simulation(tmp_path, lambda turn: next(turns), roster=BOTH, limits=Limits(active_seconds=60.0))
@@ -114,7 +114,7 @@ class TestTheChain:
         assert sim.run().outcome is Outcome.SUCCESS
         assert sim.starts[1] - sim.starts[0] >= LIMIT_WAIT
 
-    def test_one_that_is_not_signed_in_is_passed_over(self, tmp_path: Path) -> None:
+    def test_agent_that_is_not_signed_in_is_skipped(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, by_agent(first=AWAY, second=Play(works, seconds=1.0)), roster=BOTH)
         assert sim.run().outcome is Outcome.SUCCESS
         assert agents(sim) == ["first", "second"]
@@ -145,7 +145,7 @@ class TestTheChain:
         assert agents(sim) == ["first", "first", "second", "first"]
         assert sim.starts[2] - sim.starts[0] < 30, "nobody waits for an overloaded agent while another one is free"
 
-    def test_where_all_are_overloaded_the_work_is_given_up_in_the_end(self, tmp_path: Path) -> None:
+    def test_work_is_given_up_if_all_agents_stay_overloaded(self, tmp_path: Path) -> None:
         busy = Play(seconds=1.0, end=TurnEnd.OVERLOADED, error="529")
         sim = Simulation(tmp_path, by_agent(first=busy, second=busy), roster=BOTH)
         assert sim.run().outcome is not Outcome.SUCCESS
@@ -162,7 +162,7 @@ class TestTheChain:
 
 
 class TestRoles:
-    def test_a_stronger_one_takes_over_where_nothing_moves(self, tmp_path: Path) -> None:
+    def test_stronger_agent_takes_over_if_there_is_no_progress(self, tmp_path: Path) -> None:
         roster = AgentChain(("small",), escalation="large", escalate_after=2)
         sim = Simulation(tmp_path, by_agent(small=Play(seconds=1.0), large=Play(works, seconds=1.0)), roster=roster)
         assert sim.run().outcome is Outcome.SUCCESS

@@ -190,7 +190,7 @@ class TestEveryCombination:
         earlier = TABLE[: TABLE.index(row)]
         assert any(fits(case, row) and not any(fits(case, one) for one in earlier) for case in every_case())
 
-    def test_what_holds_for_all_of_them(self) -> None:
+    def test_rules_hold_for_every_combination(self) -> None:
         request = TurnRequest("key", "role", Prompt.of("do it"), is_iteration=True)
         for case, follow_up in every_follow_up():
             has_next = follow_up.next not in (NextStep.SETTLED, NextStep.LATER)
@@ -250,7 +250,7 @@ class TestReasons:
     def test_another_agent_takes_over(self) -> None:
         assert decide(Case(TurnEnd.LIMITED, second=True)).reason == "second takes over from first"
 
-    def test_steering_that_is_given_up_is_said(self) -> None:
+    def test_notice_says_that_a_message_waits_for_the_next_turn(self) -> None:
         follow_up = decide(Case(late="too often"))
         assert follow_up.notice == (
             "Turn 7 was already continued 2 times for your messages; the next turn receives signal.yaml."

@@ -84,7 +84,7 @@ class TestTheLoop:
         assert "output of works" in prompt
         assert "A is not enough" in prompt
 
-    def test_a_success_stays_a_success_where_the_engine_dies_before_it_ends_the_run(self, tmp_path: Path) -> None:
+    def test_success_survives_a_crash_before_the_run_ended(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works)])
         sim.onlooker.on_record = lambda record: (  # type: ignore[method-assign]
             sim.kill_engine() if isinstance(record.entry, ChecksEnded) and record.entry.verdict.passed else None
@@ -111,7 +111,7 @@ class TestTheLoop:
             "snapshot-4",
         ]
 
-    def test_the_snapshot_before_the_run_is_made_up_for_where_the_first_engine_died_early(self, tmp_path: Path) -> None:
+    def test_missing_first_snapshot_is_taken_after_an_early_crash(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works)], snapshots=True)
         sim.onlooker.on_record = lambda record: (  # type: ignore[method-assign]
             sim.kill_engine() if isinstance(record.entry, RunStarted) and not record.entry.resumed else None
@@ -365,7 +365,7 @@ class TestRetries:
         assert sim.processes[6].turn.request.key == "iteration-2"
         assert sim.spent.iterations == 2
 
-    def test_the_wait_for_a_retry_continues_where_a_killed_engine_left_it(self, tmp_path: Path) -> None:
+    def test_wait_before_a_retry_continues_after_a_crash(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [FAILS, FAILS, Play(works)])
         killed_after(sim, 20.0)
         sim.clock.pass_by(5.0)
@@ -408,7 +408,7 @@ class TestProviderLimits:
         sim.run()
         assert sim.starts[1] - sim.starts[0] == pytest.approx(4.0 + LIMIT_WAIT)
 
-    def test_a_limit_that_is_said_to_be_over_already_is_not_tried_again_without_a_pause(self, tmp_path: Path) -> None:
+    def test_limit_with_a_reset_in_the_past_still_waits_before_a_retry(self, tmp_path: Path) -> None:
         limited = Play(end=TurnEnd.LIMITED, resets_in=-10.0, seconds=0.5)
         sim = Simulation(tmp_path, forever(limited), limits=Limits(deadline=EPOCH + 60.0), most_turns=200)
         sim.run()
@@ -490,7 +490,7 @@ class TestAdoption:
         assert sim.run().outcome is Outcome.SUCCESS
         assert (sim.spent.turns, sim.spent.cost) == (1, 0.25)
 
-    def test_what_an_agent_did_while_no_engine_was_there_is_active_time(self, tmp_path: Path) -> None:
+    def test_work_of_an_agent_without_an_engine_is_active_time(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works, seconds=100.0)])
         killed_after(sim, 50.0)
         sim.clock.pass_by(1000.0)
@@ -743,7 +743,7 @@ class TestEdits:
         assert "make it work well" in sim.processes[2].turn.request.prompt.text
 
     @pytest.mark.parametrize("phase", ["done", "verify", "act"])
-    def test_a_verdict_that_somebody_wrote_into_the_state_is_not_believed(self, tmp_path: Path, phase: str) -> None:
+    def test_verdict_written_into_the_state_file_is_ignored(self, tmp_path: Path, phase: str) -> None:
         sim = self.paused(tmp_path, Play(), Play(works))
         state = json.loads(sim.state_path.read_text())
         state["iterations"][0]["passed"] = True
@@ -862,7 +862,7 @@ class TwoAtOnce:
 
 
 class TestTurnsSideBySide:
-    def test_they_run_at_the_same_time_and_their_time_counts_once(self, tmp_path: Path) -> None:
+    def test_parallel_turns_count_their_time_once(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(seconds=60.0), Play(seconds=90.0)], workflow=TwoAtOnce())
         assert sim.run().outcome is Outcome.SUCCESS
         assert sim.starts == [0.0, 0.0]
@@ -889,7 +889,7 @@ class TestTurnsSideBySide:
         assert ends == [TurnEnd.CUT, TurnEnd.FINISHED]
         assert sim.processes[1].told == 1, "the first report is enough"
 
-    def test_a_turn_waits_where_the_money_reserved_for_others_leaves_no_room(self, tmp_path: Path) -> None:
+    def test_turn_waits_if_the_money_left_is_reserved_for_others(self, tmp_path: Path) -> None:
         sim = Simulation(
             tmp_path, [Play(cost=0.5)] * 3, workflow=TwoAtOnce(("a",)), limits=Limits(iterations=None, cost=1.2)
         )
@@ -914,7 +914,7 @@ class TestTurnsSideBySide:
         assert sim.run().outcome is Outcome.AGENT_UNAVAILABLE
         assert sorted(ended.turn for ended in sim.entries(TurnEnded)) == [1, 2]
 
-    def test_all_are_adopted_after_a_crash(self, tmp_path: Path) -> None:
+    def test_parallel_turns_are_adopted_after_a_crash(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(seconds=60.0), Play(seconds=90.0)], workflow=TwoAtOnce())
         killed_after(sim, 30.0)
         assert sim.run().outcome is Outcome.SUCCESS

@@ -73,7 +73,7 @@ class TestMoney:
         ledger = Ledger(Limits(), spent=Spent(active_seconds=1.0, turns=3))
         assert ledger.with_activity(0.12345) == Spent(active_seconds=1.123, turns=3)
 
-    def test_only_a_limit_is_granted_again(self) -> None:
+    def test_only_a_run_that_reached_a_limit_gets_its_allowance_again(self) -> None:
         created = Limits(iterations=5)
         extended = record(LimitExtended(Limits(iterations=10), ""))
         reached = record(RunEnded(Outcome.LIMIT_ITERATIONS, "", Spent(iterations=10), Limits(iterations=10)))
@@ -249,7 +249,7 @@ class TestSignalLog:
         found.apply(record(started(2, messages=("p",))))
         assert list(found.accepted["p"].receipts_by_role) == ["executor"]
 
-    def test_only_steers_that_came_during_a_turn_and_did_not_reach_it_are_unheard(self) -> None:
+    def test_steers_sent_during_a_turn_that_did_not_reach_it_are_missed(self) -> None:
         found = log(
             taken("early"),
             taken("info", INFO),

@@ -273,13 +273,13 @@ def test_the_verdict_is_what_the_tree_says_and_no_finished_work_is_done_again(st
 @example(Story((Play(meanwhile=lies_in_the_state, seconds=40.0),), kills=(22.0,)))
 @example(Story((Play(removes_the_documents, seconds=40.0), Play()), kills=(30.0,), downtime=100.0))
 @example(Story((Play(appends_to_the_journal, seconds=40.0),)))
-def test_nothing_that_an_agent_writes_makes_a_success(story: Story) -> None:
+def test_nothing_that_an_agent_writes_makes_the_run_succeed(story: Story) -> None:
     told(story)
 
 
 @pytest.mark.parametrize("deed", TAMPERING, ids=lambda deed: deed.__name__)
 @pytest.mark.parametrize("killed", [False, True], ids=["engine alive", "engine dead"])
-def test_each_lie_alone_is_not_a_success(deed: Callable[[Simulation], None], killed: bool) -> None:
+def test_no_single_lie_makes_the_run_succeed(deed: Callable[[Simulation], None], killed: bool) -> None:
     told(Story((Play(deed, seconds=40.0),), kills=(30.0,) if killed else (), downtime=100.0))
 
 

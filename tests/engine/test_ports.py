@@ -118,7 +118,7 @@ class TestSnapshots:
         assert stop.outcome is Outcome.UNVERIFIABLE
         assert stop.reason == "the snapshots are gone; restore them"
 
-    def test_what_a_snapshot_could_not_record_is_said_once(self, tmp_path: Path) -> None:
+    def test_notice_of_a_snapshot_is_journaled_once(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(), Play(works)], snapshots=True)
         assert sim.snapshots is not None
         sim.snapshots.notices.append("a huge file is not recorded")
@@ -173,7 +173,7 @@ class Refs:
 
 
 class TestTheUsersRefs:
-    def test_they_are_recorded_once_and_a_loss_is_journaled_once_and_named_at_the_end(self, tmp_path: Path) -> None:
+    def test_refs_are_recorded_once_and_a_lost_ref_is_named_at_the_end(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(), Play(works)])
         refs = Refs(HistoryChange())
         sim.other_ports = {"user_refs": refs}
@@ -191,7 +191,7 @@ class TestTheUsersRefs:
         changed = sim.entries(HistoryChanged)[0]
         assert (changed.turn, changed.change) == (0, HistoryChange(missing=("tag v1 is gone",)))
 
-    def test_commits_of_an_agent_that_works_elsewhere_are_not_its_own(self, tmp_path: Path) -> None:
+    def test_commits_count_only_for_turns_in_the_runs_tree(self, tmp_path: Path) -> None:
         for place, expected in (("", 1), ("task-1/1", 0)):
             sim = Simulation(
                 tmp_path / (place or "tree").replace("/", "-"), [Play()], workflow=Works((turn(worktree=place),))
@@ -309,7 +309,7 @@ class TestSlots:
             (turn(worktree="look/1", reads_only=True), False),
         ],
     )
-    def test_only_a_turn_that_writes_in_a_workspace_makes_a_tree(
+    def test_only_a_turn_that_writes_needs_a_worktree_slot(
         self, tmp_path: Path, request_: TurnRequest, needs_worktree: bool
     ) -> None:
         sim = Simulation(tmp_path, [Play()], workflow=Works((request_,)))
@@ -437,7 +437,7 @@ class TestActiveTime:
         assert active.peek() == 16
         assert (active.drain(), active.drain()) == (16, 0.0)
 
-    def test_what_is_in_progress_counts_so_far(self) -> None:
+    def test_active_time_includes_work_in_progress(self) -> None:
         now, active = self.clock()
         with active.working():
             now[0] += 3

@@ -56,7 +56,7 @@ class TestWhileATurnRuns:
         assert sim.mailbox.acks["signal.001.yaml", "implementer"]["means"] == "hook"
         assert sim.mailbox.waiting == []
 
-    def test_one_that_does_not_hear_is_asked_again_with_it_before_its_work_counts(self, tmp_path: Path) -> None:
+    def test_turn_that_missed_a_message_is_continued_with_it(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(seconds=100.0, session="s1"), Play(works)])
         steer_at(sim, 50.0)
         assert sim.run().outcome is Outcome.SUCCESS
@@ -146,7 +146,7 @@ class TestTheNextTurn:
         assert told("STEER", "use httpx", words(sim)[0])
         assert sim.mailbox.waiting == []
 
-    def test_words_for_another_role_do_not_reach_it_and_that_is_said(self, tmp_path: Path) -> None:
+    def test_message_for_another_role_waits_and_says_so(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works)])
         sim.mailbox.post(STEER, "look harder", target="reviewer")
         assert sim.run().outcome is Outcome.SUCCESS
@@ -250,7 +250,7 @@ class TestTheNextTurn:
         assert len(text) < IN_FORCE_BUDGET + 1000
         assert all(f"rule {number:04d}" in file for number in range(900))
 
-    def test_how_to_respond_is_only_said_if_there_is_a_steer(self, tmp_path: Path) -> None:
+    def test_only_a_steer_asks_for_a_response(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(), Play(works)])
         sim.mailbox.post(INFO, "the target is Azure")
         sim.after(2.0, lambda: sim.mailbox.post(STEER, "use httpx"))
@@ -276,7 +276,7 @@ class TestTheNextTurn:
 
 
 class TestPause:
-    def test_it_holds_over_restarts_until_somebody_resumes(self, tmp_path: Path) -> None:
+    def test_pause_lasts_over_restarts_until_the_user_resumes(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(seconds=100.0), Play(works)])
         sim.after(50.0, lambda: sim.mailbox.post(SignalType.PAUSE, "until the API is reviewed"))
         stop = sim.run()
@@ -414,7 +414,7 @@ class TestBroadcasts:
         assert sim.mailbox.missed["signal.001.yaml"] == ("reviewer",)
         assert sim.mailbox.waiting == []
 
-    def test_where_the_run_can_continue_it_waits(self, tmp_path: Path) -> None:
+    def test_broadcast_of_a_paused_run_waits_for_the_remaining_roles(self, tmp_path: Path) -> None:
         sim = self.sim(tmp_path, "planner", "executor", "reviewer")
         sim.after(6.0, lambda: sim.mailbox.post(SignalType.PAUSE))
         assert sim.run().outcome is Outcome.PAUSED
@@ -437,7 +437,7 @@ class TestWhatTheAgentMakesOfIt:
         ack = sim.mailbox.acks["signal.001.yaml", "implementer"]
         assert (ack["response"], ack["note"], ack["turn"]) == (response, "httpx it is", 1)
 
-    def test_a_change_of_scope_asks_the_person_even_where_the_checks_pass(self, tmp_path: Path) -> None:
+    def test_change_of_scope_asks_the_user_even_if_the_checks_pass(self, tmp_path: Path) -> None:
         sim = self.run_with(tmp_path, {"summary": "s", "steering": {"response": "scope-change", "note": "B, not A"}})
         assert sim.ended is not None
         assert (sim.ended.outcome, sim.ended.outcome.exit_code) == (Outcome.AWAITING_GUIDANCE, 7)

@@ -42,7 +42,7 @@ def status(root: Path) -> list[str]:
 
 
 class TestCommitting:
-    def test_one_commit_of_what_the_iteration_changed(self, repo: Path) -> None:
+    def test_iteration_becomes_one_commit_of_its_changes(self, repo: Path) -> None:
         git(repo, "config", "user.name", "Ada")
         git(repo, "config", "user.email", "ada@example.org")
         write(repo, {"notes.txt": "mine, untracked\n"})
@@ -76,7 +76,7 @@ class TestCommitting:
         assert iteration(snapshots)
         assert not (repo / "ran").exists()
 
-    def test_what_the_user_staged_stays_staged(self, repo: Path) -> None:
+    def test_staged_changes_of_the_user_stay_staged(self, repo: Path) -> None:
         write(repo, {"mine.txt": "mine\n", "src/c.py": "c\n"})
         git(repo, "add", "src/c.py")
         git(repo, "commit", "-q", "-m", "c")
@@ -227,7 +227,7 @@ class TestLineEnds:
 
 
 class TestOnce:
-    def test_the_same_commit_is_found_again(self, repo: Path) -> None:
+    def test_commit_is_not_made_twice(self, repo: Path) -> None:
         snapshots = begun(repo)
         base = snapshots.latest() or ""
         write(repo, {"a.txt": "x\n"})

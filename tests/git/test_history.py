@@ -46,7 +46,7 @@ def found(snapshots: Snapshots) -> list[tuple[str, Severity]]:
 
 
 class TestWork:
-    def test_nothing_done_is_nothing_found(self, begun: Snapshots) -> None:
+    def test_unchanged_history_has_no_findings(self, begun: Snapshots) -> None:
         assert begun.history() == []
 
     def test_new_commits_branches_tags_and_snapshots_are_fine(self, begun: Snapshots, repo: Path) -> None:
@@ -307,7 +307,7 @@ class TestWorktrees:
         git(made.path, "branch", "-D", "feature")
         assert found(snapshots) == [(f"ralph/{RUN}/run", Severity.ERROR), ("feature", Severity.ERROR)]
 
-    def test_what_the_user_does_in_another_worktree_is_only_a_warning(self, repo: Path) -> None:
+    def test_work_of_the_user_in_another_worktree_is_only_a_warning(self, repo: Path) -> None:
         commit(repo, "second")
         made = worktree.ensure_worktree(repo, RUN)
         snapshots = opened(repo, made.path)
@@ -335,7 +335,7 @@ class TestWorktrees:
         assert found(snapshots) == [("feature", Severity.ERROR)]
 
 
-def test_it_takes_few_commands(begun: Snapshots, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_the_refs_takes_few_git_commands(begun: Snapshots, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ralph.git.command import Git, Output
 
     run, seen = Git.run, []

@@ -203,7 +203,7 @@ def test_a_hook_that_forbids_it_or_breaks_afterwards(repo: Path, work: Worktree)
     assert land(work).moved
 
 
-def test_what_the_user_commits_just_then_stays(
+def test_commit_of_the_user_during_landing_stays(
     repo: Path, work: Worktree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, own = shutil.which("git"), tmp_path / "bin" / "git"
@@ -265,7 +265,7 @@ class TestSigning:
         git(repo, "config", "gpg.ssh.allowedSignersFile", str(repo.parent / "trusted"))
         assert git(repo, "log", "-1", "--format=%G?") == "G"
 
-    def test_what_could_not_be_signed_stays_on_its_branch(self, key: Path, repo: Path) -> None:
+    def test_unsigned_work_stays_on_its_branch(self, key: Path, repo: Path) -> None:
         made = worktree.ensure_worktree(repo, RUN)
         write(made.path, {"new.txt": "gpgsig in a file\n"})
         key.unlink()
@@ -295,7 +295,7 @@ class TestPush:
     def push(self, repo: Path) -> Landed:
         return merge.push(repo, BRANCH, git(repo, "rev-parse", BRANCH), MAIN)
 
-    def test_it_goes_where_the_branch_of_the_user_goes(self, repo: Path, remotes: dict[str, Path]) -> None:
+    def test_push_goes_to_the_remote_of_the_users_branch(self, repo: Path, remotes: dict[str, Path]) -> None:
         before = state(repo)
         for setting, name in (
             ("", "origin"),
@@ -320,7 +320,7 @@ class TestPush:
         assert landed.notice.endswith(f"`git push origin {BRANCH}` pushes it")
         assert git(remotes["origin"], "for-each-ref") == ""
 
-    def test_what_others_pushed_there_is_not_run_over(self, repo: Path, remotes: dict[str, Path]) -> None:
+    def test_push_does_not_overwrite_commits_of_others(self, repo: Path, remotes: dict[str, Path]) -> None:
         tip = git(repo, "commit-tree", "-m", "of others", "HEAD^{tree}")
         git(repo, "push", "-q", "origin", f"{tip}:refs/heads/{BRANCH}")
         landed = self.push(repo)

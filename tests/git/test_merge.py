@@ -59,7 +59,7 @@ class TestAttempt:
         assert merge.find_merge(Git(run.root), "main", run.tip, "Ralph-Task", "mine/1") == candidate.commit
         assert merge.find_merge(Git(run.root), "main", run.tip, "Ralph-Task", "mine/11") == ""
 
-    def test_what_conflicts_is_named_whatever_its_name_is(self, run: Run) -> None:
+    def test_conflicts_are_named_even_for_odd_file_names(self, run: Run) -> None:
         write(run.root, dict.fromkeys(ODD, "base\n"))
         git(run.root, "add", "-A")
         git(run.root, "commit", "-q", "-m", "odd")
@@ -98,7 +98,7 @@ class TestAttempt:
         run.merge(run.task("second", {"two.txt": "2\n"}))
         assert git(run.root, "rev-parse", "feature") == git(run.root, "rev-parse", "main")
 
-    def test_the_users_tree_is_safe_where_a_check_broke_the_scratch_worktree(self, run: Run) -> None:
+    def test_broken_scratch_worktree_leaves_the_users_tree_alone(self, run: Run) -> None:
         run.merge(run.task("first", {"one.txt": "1\n"}))
         second = run.task("second", {"two.txt": "2\n"})
         write(run.root, {"a.txt": "work of the user\n", "untracked.txt": "theirs\n"})
@@ -153,7 +153,7 @@ class TestAttempt:
         assert (second.path / "x.big").read_text() == "large\n"
         assert git(run.root, "diff", "--name-only", f"{BRANCH}..{second.branch}") == "new.txt"
 
-    def test_what_git_cannot_merge_at_all_is_an_error(self, run: Run) -> None:
+    def test_unrelated_histories_are_an_error(self, run: Run) -> None:
         alone = git(run.root, "commit-tree", "-m", "no history", "HEAD^{tree}")
         scratch = worktree.create_scratch(run.root, RUN, run.tip)
         with pytest.raises(GitError, match="unrelated histories"):
@@ -293,7 +293,7 @@ class TestResolving:
         run.merge(mine)
         assert run.text("mine.txt") == "fits now"
 
-    def test_what_a_resolver_left_is_stored_before_a_new_attempt(self, run: Run) -> None:
+    def test_work_of_a_resolver_is_kept_before_a_new_attempt(self, run: Run) -> None:
         mine = conflicting(run, {"a.txt": "m\n"}, {"a.txt": "o\n", "new.txt": "n\n"})
         unresolved, ref = brought_in(run, mine), f"refs/ralph-left/{RUN}/mine/1/x"
         write(mine.path, {"a.txt": "m\n", "idea.txt": "good\n"})
@@ -312,7 +312,7 @@ class TestResolving:
 
 
 class TestTheBranchOfTheRun:
-    def test_it_is_put_right_where_an_agent_moved_it(self, run: Run) -> None:
+    def test_branch_that_an_agent_moved_is_moved_back(self, run: Run) -> None:
         run.merge(run.task("first", {"one.txt": "1\n"}))
         right = run.tip
         assert merge.repair_branch(Git(run.root), BRANCH) == ""
@@ -331,7 +331,7 @@ class TestTheBranchOfTheRun:
         assert merge.repair_branch(Git(run.root), BRANCH) == ""
         assert git(run.root, "rev-parse", BRANCH) == right
 
-    def test_it_only_moves_from_where_it_is_known_to_stand(self, run: Run) -> None:
+    def test_branch_moves_only_from_its_known_position(self, run: Run) -> None:
         made = run.attempt(run.task("mine", {"new.txt": "x\n"})).commit
         git(run.root, "update-ref", f"refs/heads/{BRANCH}", made)
         with pytest.raises(GitError):

@@ -86,7 +86,7 @@ def test_a_merge_of_others_that_an_agent_made_up_does_not_take_them_back(run: Ru
     assert run.files() >= {"mine.txt", "theirs.txt", "merged.txt"}
 
 
-def test_what_was_only_put_into_a_worktree_is_never_part_of_the_work(run: Run) -> None:
+def test_files_copied_into_a_worktree_are_never_committed(run: Run) -> None:
     (run.root / "cache").mkdir()
     mine = run.task("mine")
     write(mine.path, {".env": "SECRET=1\n", "work.txt": "w\n"})
@@ -154,7 +154,7 @@ def test_a_project_below_the_top_and_in_a_worktree_of_the_user(repo: Path) -> No
 
 
 class TestCleaningUp:
-    def test_only_what_is_ralphs_is_forgotten(self, run: Run) -> None:
+    def test_only_worktrees_of_ralph_are_pruned(self, run: Run) -> None:
         """A worktree of the user's may be on a disk that is not there just now."""
         away = run.root.parent / "away"
         git(run.root, "worktree", "add", "-q", "-b", "away", str(away))

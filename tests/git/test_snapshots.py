@@ -406,7 +406,7 @@ def test_a_split_index_and_a_conflicted_one(repo: Path) -> None:
     assert "UU a.txt" in git(repo, "status", "--porcelain")
 
 
-def test_what_a_kill_left_behind_is_cleared_away(repo: Path) -> None:
+def test_files_that_a_killed_snapshot_left_are_removed(repo: Path) -> None:
     home = repo / ".ralph" / "runs" / RUN
     opened(repo).take("base")
     (home / "snapshot.index.lock").write_bytes(b"half")

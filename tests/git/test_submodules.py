@@ -98,7 +98,7 @@ def test_many_worktrees_at_once_all_get_theirs(run: Run) -> None:
     assert [(tree.path / PLACE / "lib.txt").exists() for tree in trees] == [True] * 6
 
 
-def test_what_the_user_has_not_checked_out_is_left_alone(run: Run) -> None:
+def test_submodule_that_is_not_checked_out_is_left_alone(run: Run) -> None:
     git(run.root, "submodule", "--quiet", "deinit", "-f", PLACE)
     mine = run.task("mine")
     assert list((mine.path / PLACE).iterdir()) == []

@@ -89,7 +89,7 @@ def test_index_edited_by_hand_is_used_as_it_is(tmp_path: Path) -> None:
     assert not list((tmp_path / HOME).glob("*.broken"))
 
 
-def test_it_holds_the_newest_loops_and_no_more(tmp_path: Path) -> None:
+def test_index_keeps_only_the_newest_loops(tmp_path: Path) -> None:
     entries = [LoopEntry(f"loop-{number}", updated=f"{number:05d}") for number in range(MOST + 5)]
     rows = [dict(vars(entry)) for entry in entries]
     reflections.write_yaml(path(tmp_path), {"schema": 1, "updated": "", "loops": rows})

@@ -103,12 +103,12 @@ def test_the_loop_that_asks_is_left_out(past: Path) -> None:
     assert recall(past, "fix failing date parsing tests", exclude=loop_id(0), now=NOW) == ()
 
 
-def test_what_is_old_is_forgotten(past: Path) -> None:
+def test_old_lessons_are_not_recalled(past: Path) -> None:
     assert recall(past, "fix failing date parsing tests", exclude="", now=NOW + 80 * DAY) == ()
     assert recall(past, "fix failing date parsing tests", exclude="", now=NOW + 60 * DAY)
 
 
-def test_the_same_type_and_a_known_fix_come_first(tmp_path: Path) -> None:
+def test_lessons_of_the_same_type_with_a_known_fix_come_first(tmp_path: Path) -> None:
     for number, kind, solved in (
         (1, "lint", False),
         (2, "migration", True),
@@ -159,7 +159,7 @@ def test_words_that_every_loop_has_are_ignored(tmp_path: Path) -> None:
     assert len(recall(tmp_path, "Add gift cards to the checkout service", exclude="", now=NOW)) == 1
 
 
-def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
+def test_unreadable_reflections_are_skipped(tmp_path: Path) -> None:
     keep_past(tmp_path)
     (tmp_path / HOME / "patterns").mkdir()
     (tmp_path / HOME / "patterns" / "error-patterns.yaml").write_text("{ date parsing")

@@ -115,21 +115,21 @@ def test_patterns_are_listed_by_kind(root: Path) -> None:
 
 
 class TestClear:
-    def test_it_asks_and_refuses_without_an_answer(self, root: Path) -> None:
+    def test_clear_needs_a_confirmation(self, root: Path) -> None:
         keep_past(root)
         error = reflect("clear").exception
         assert isinstance(error, UsageError)
         assert "--yes" in error.todo
         assert len(Reflections(root).loops()) == 21
 
-    def test_it_archives_everything(self, root: Path) -> None:
+    def test_clear_archives_all_reflections(self, root: Path) -> None:
         keep_past(root)
         data = as_json("clear", "--yes")
         assert data["loops"] == 21
         assert len(list(Path(data["archive"]).glob("loops/*"))) == 21
         assert "No reflections yet" in told()
 
-    def test_it_waits_for_no_loop_that_is_in_progress(self, root: Path, living: Path) -> None:
+    def test_clear_is_refused_while_a_loop_runs(self, root: Path, living: Path) -> None:
         keep_past(root)
         error = reflect("clear", "--yes").exception
         assert isinstance(error, UsageError)

@@ -34,7 +34,7 @@ class TestStuck:
         assert roles == ["implementer", "implementer", "debugger", "debugger"]
 
     @pytest.mark.slow
-    def test_nothing_is_offered_that_would_change_nothing(self, stuck: tuple[Playground, Done]) -> None:
+    def test_restore_is_not_offered_if_it_changes_nothing(self, stuck: tuple[Playground, Done]) -> None:
         project, done = stuck
         assert "Nothing was written" in project.ralph("restore", "best").out
         assert "ralph restore best" not in done.out
@@ -55,7 +55,7 @@ class TestStuck:
         assert project.read("slugs.py") == RIGHT
 
     @pytest.mark.slow
-    def test_it_continues_to_the_limit_if_the_user_wants_that(self, project: Playground) -> None:
+    def test_on_stuck_continue_runs_to_the_limit(self, project: Playground) -> None:
         slugs(project)
         done = project.loop(TASK, "tests pass", SAME, "--on-stuck", "continue", "--max-iterations", "7")
         assert done.code == 3, done.said
@@ -204,7 +204,7 @@ def lucky(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Playground
 class TestFlakyChecks:
     """Luck is no success."""
 
-    def test_it_is_none_where_confirmation_is_asked_for(self, lucky: tuple[Playground, Done]) -> None:
+    def test_flaky_check_does_not_pass_with_confirm(self, lucky: tuple[Playground, Done]) -> None:
         project, done = lucky
         assert done.code == 3, done.said
         assert "it gave different results for the same tree: it is flaky, or" in done.out
@@ -213,7 +213,7 @@ class TestFlakyChecks:
         assert "flaky" in project.ralph("report").out
 
     @pytest.mark.slow
-    def test_it_is_none_on_a_tree_that_failed_before(self, project: Playground) -> None:
+    def test_flaky_check_does_not_pass_on_a_tree_that_failed(self, project: Playground) -> None:
         turns = [[answer("I did nothing.")]]
         done = project.loop("Make it answer", flaky_check(project), turns, "--max-iterations", "2", *OUTSIDE)
         assert done.code == 3, done.said

@@ -181,7 +181,7 @@ class TestFixingTests:
         told = project.prompt(4).replace(project.prompt(4).partition("FAILURES")[2].partition("$ ruff")[0], "")
         assert "test_a_price_is_read_back" in told
 
-    def test_what_failed_quotes_lines_that_say_something(self, fixed: tuple[Playground, Done]) -> None:
+    def test_failed_iterations_quote_telling_lines(self, fixed: tuple[Playground, Done]) -> None:
         project, _ = fixed
         said = [one["what_failed"] for one in project.state()["iterations"][:3]]
         assert not [text for text in said if "= FAILURES =" in text]
@@ -305,7 +305,7 @@ def a_service(project: Playground) -> None:
 def covered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Playground, Done]]:
     with playground(tmp_path_factory.mktemp("service")) as project:
         a_service(project)
-        # `--type coverage` is what one would write; see test_choices_are_written_as_everywhere_else.
+        # `--type coverage` is what one would write; see test_options_with_choices_accept_the_same_words_as_settings.
         options = ("--scope", "tests/**")
         yield project, project.loop("Raise the test coverage", ENOUGH, COVERED, *options, judge=ACCEPTS_TESTS)
 
@@ -431,7 +431,9 @@ def test_what_the_checks_write_is_not_held_against_the_agent(project: Playground
         ("--on-stuck", "ask", "on_stuck"),
     ],
 )
-def test_choices_are_written_as_everywhere_else(project: Playground, option: str, value: str, setting: str) -> None:
+def test_options_with_choices_accept_the_same_words_as_settings(
+    project: Playground, option: str, value: str, setting: str
+) -> None:
     project.write({"README": "first\n"})
     turns = [[answer("Nothing.")]]
     done = project.loop("Do something", "`false` passes", turns, option, value, "--dry-run", "--json")

@@ -206,7 +206,7 @@ class TestEdits:
         assert list(place.documents.find_edits()) == [("b.json", "by hand")]
         assert list(place.opened().find_edits()) == [("b.json", "by hand")]
 
-    def test_it_is_seen_until_it_was_committed_and_no_longer(self, place: Place) -> None:
+    def test_edit_is_found_until_it_is_committed(self, place: Place) -> None:
         place.documents.commit(AT, Notice("old"), OLD)
         (place.root / "b.json").write_text("by hand")
         place.documents.commit(AT, DocumentEdited("b.json"), {})
@@ -214,7 +214,7 @@ class TestEdits:
         assert list(place.opened().find_edits()) == []
         assert (place.root / "b.json").read_text() == "by hand"
 
-    def test_what_a_commit_overwrites_is_stored_beside_the_journal(self, place: Place) -> None:
+    def test_edit_that_a_commit_overwrites_is_copied_beside_the_journal(self, place: Place) -> None:
         place.documents.commit(AT, Notice("old"), OLD)
         (place.root / "b.json").write_text("by hand")
         place.documents.commit(AT, Notice("new"), NEW)

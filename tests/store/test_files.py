@@ -60,7 +60,7 @@ class TestWriting:
         write_atomic(tmp_path / "a", b"")
         assert (tmp_path / "a").read_bytes() == b""
 
-    def test_it_has_the_mode_that_was_asked_for(self, tmp_path: Path) -> None:
+    def test_file_has_the_requested_mode(self, tmp_path: Path) -> None:
         write_atomic(tmp_path / "secret", b"x", mode=0o600)
         assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
 

@@ -46,7 +46,7 @@ def path(tmp_path: Path) -> Path:
 
 
 class TestAppending:
-    def test_what_was_appended_is_read_back(self, path: Path) -> None:
+    def test_appended_entries_are_read_back(self, path: Path) -> None:
         filled(path)
         assert [(record.seq, record.at, record.entry) for record in read_records(path)] == [
             (number + 1, AT + number, Notice(f"notice {number}")) for number in range(5)
@@ -176,7 +176,7 @@ class TestTampering:
             return
         pytest.fail(f"byte {place} was changed to {other}, and {len(records)} records were read")
 
-    def test_a_journal_of_another_directory_is_refused_where_it_is_none(self, tmp_path: Path) -> None:
+    def test_file_that_is_not_a_journal_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "journal.jsonl").write_text("hello\n")
         with pytest.raises(StateError, match="cannot be trusted"):
             Journal.open(tmp_path / "journal.jsonl")
@@ -304,7 +304,7 @@ class TestLooking:
     def test_a_journal_that_is_not_there_has_no_last_lines(self, path: Path) -> None:
         assert read_last_lines(path) == []
 
-    def test_one_can_continue_reading_from_where_one_was(self, path: Path) -> None:
+    def test_reading_continues_at_an_offset(self, path: Path) -> None:
         book = filled(path, lines=3)
         offset = list(read_raw(path))[-1][0]
         book.append(AT, Notice("new"))

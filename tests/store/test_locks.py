@@ -160,7 +160,7 @@ def test_a_lock_that_cannot_be_written_is_a_storage_error(tmp_path: Path, monkey
         acquire(tmp_path / "lock", {"pid": 2})
 
 
-def test_what_is_not_there_is_not_held(tmp_path: Path) -> None:
+def test_missing_lock_is_not_held(tmp_path: Path) -> None:
     assert not is_held(tmp_path / "nothing")
 
 

@@ -181,7 +181,7 @@ class TestContent:
             ("type: APPROVE\nitems: api\n", "items of a signal are a list"),
         ],
     )
-    def test_what_cannot_be_meant_is_refused(self, text: str, why: str) -> None:
+    def test_invalid_signal_is_refused(self, text: str, why: str) -> None:
         with pytest.raises(StateError, match=why):
             parse_signal("a.yaml", text)
 
@@ -219,7 +219,7 @@ class TestAcks:
 
 
 class TestLooking:
-    def test_nothing_is_read_again_while_nothing_changes(self, box: Box) -> None:
+    def test_unchanged_signals_are_not_parsed_again(self, box: Box) -> None:
         box.drop("a.yaml", "type: PAUSE\n")
         assert box.signals()[0] is box.signals()[0]
 
@@ -313,7 +313,7 @@ BROKEN: dict[str, str | bytes] = {
 
 class TestMalformed:
     @pytest.mark.parametrize("kind", BROKEN)
-    def test_it_is_rejected_with_a_reason_but_only_at_the_second_look(self, box: Box, kind: str) -> None:
+    def test_malformed_signal_is_rejected_with_a_reason_when_it_is_read_twice(self, box: Box, kind: str) -> None:
         path = box.drop("a.yaml", BROKEN[kind])
         good = box.drop("b.yaml", "type: PAUSE\n")
         assert [signal.name for signal in box.signals()] == ["b.yaml"]
@@ -383,7 +383,7 @@ class TestMalformed:
         read_records(book.path)
 
     @pytest.mark.parametrize("kind", ["deep", "deep braces"])
-    def test_what_is_nested_deeper_than_any_signal_is_refused_for_that(self, kind: str) -> None:
+    def test_deeply_nested_signal_is_refused(self, kind: str) -> None:
         with pytest.raises(StateError, match=r"dep|deep|nest"):
             parse_signal("a.yaml", str(BROKEN[kind]))
 
@@ -426,7 +426,7 @@ def test_every_text_is_a_signal_or_a_state_error(text: str) -> None:
         now=st.booleans(),
     )
 )
-def test_what_is_posted_is_what_is_read(signal: Signal) -> None:
+def test_signals_survive_a_round_trip(signal: Signal) -> None:
     assert parse_signal("a.yaml", render_signal(signal)) == signal
 
 

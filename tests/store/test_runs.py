@@ -80,7 +80,7 @@ class TestIds:
             "*",
         ],
     )
-    def test_nothing_else_is_one(self, text: str) -> None:
+    def test_other_texts_are_not_run_ids(self, text: str) -> None:
         with pytest.raises(UsageError, match="not a run id"):
             parse_run_id(text)
 
@@ -232,7 +232,7 @@ class TestMaking:
         assert left == []
         assert [path.name for path in three.runs_dir.iterdir() if IDS[0] in path.name] == []
 
-    def test_removing_can_be_done_again_where_it_was_cut_off(self, three: Project, monkeypatch: Any) -> None:
+    def test_interrupted_removal_can_be_repeated(self, three: Project, monkeypatch: Any) -> None:
         with monkeypatch.context() as patch:
             patch.setattr("shutil.rmtree", lambda *_, **__: (None for _ in ()).throw(KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):

@@ -617,7 +617,7 @@ class TestKilledKeepers:
         assert stage.keep(stage.shell("next", "exit 2"))[0].code == 2
         eventually(lambda: not stage.living())
 
-    def test_what_a_killed_job_keeper_leaves_is_ended_by_the_keeper_of_the_run(self, stage: Stage) -> None:
+    def test_keeper_ends_the_orphans_of_a_killed_job_keeper(self, stage: Stage) -> None:
         job = stage.shell("job", f"{BROOD}\necho $$ > started; sleep 300")
 
         async def engine() -> None:
@@ -653,7 +653,7 @@ class TestKilledKeepers:
 
         asyncio.run(engine())
 
-    def test_where_both_keepers_were_killed_the_mark_finds_what_is_left(self, stage: Stage) -> None:
+    def test_orphans_of_two_killed_keepers_are_found_by_their_mark(self, stage: Stage) -> None:
         script = "setsid sleep 300 & (trap '' TERM; exec setsid sleep 300) & echo $$ > started; sleep 300"
         job = stage.shell("job", script)
         engine = stage.engine(job)

@@ -106,7 +106,7 @@ def test_sixteen_writers_lose_nothing(root: Path) -> None:
         assert [text.rstrip("x") for text in own] == [str(time) for time in range(times)]
 
 
-def test_a_writer_that_is_killed_leaves_whole_files_and_what_it_said_holds(root: Path) -> None:
+def test_killed_writer_leaves_whole_files_and_what_it_confirmed(root: Path) -> None:
     words = [
         ["tools", "task", "ensure", "t" * 3000, "--key", "WRITER:NUMBER", "--format", "json"],
         ["tools", "memory", "add", "m" * 3000, "--format", "quiet"],

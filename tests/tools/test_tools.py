@@ -169,7 +169,7 @@ class TestTasks:
         assert turn.task("list", "-a", "--format", "quiet").count("\n") == 1
         assert turn.err == ""
 
-    def test_what_others_wrote_into_a_line_stays(self, turn: Shell) -> None:
+    def test_unknown_fields_of_a_task_are_kept(self, turn: Shell) -> None:
         turn.agent.mkdir()
         row = {"id": "task-1-aaaa", "title": "t", "status": "open", "priority": 1, "estimate": {"hours": [1, 2.5]}}
         (turn.agent / "tasks.jsonl").write_text(json.dumps(row) + "\n")
@@ -215,7 +215,7 @@ class TestMemories:
         assert len(turn.memory("search", "cache", "--all", "--format", "quiet").split()) == 13
         assert "among 13" in turn.memory("search", "zebra")
 
-    def test_what_is_shown_leaves_the_terminal_alone(self, turn: Shell) -> None:
+    def test_output_has_no_control_characters(self, turn: Shell) -> None:
         turn.memory("add", "red \x1b[31m\x07 \x9b bell")
         turn.task("add", "\x1b[2J gone")
         assert not {"\x1b", "\x07", "\x9b"} & set(turn.memory("list") + turn.memory("prime") + turn.task("list"))
@@ -292,7 +292,7 @@ class TestEmit:
         turn("emit", "a", "ü" * 16_000)
         assert "16000 characters" in turn.refuses("emit", "a", "x" * 16_001)
 
-    def test_a_full_disk_is_said(self, turn: Shell) -> None:
+    def test_full_disk_is_reported(self, turn: Shell) -> None:
         assert "No space left" in turn.refuses("emit", "a", "--file", "/dev/full", code=7)
 
 
@@ -342,10 +342,10 @@ class TestWords:
     @pytest.mark.parametrize(
         "words", [["tools", "memory", "add", " \n"], ["tools", "interact", "progress", ""], ["emit", ""]]
     )
-    def test_nothing_is_not_something(self, turn: Shell, words: list[str]) -> None:
+    def test_empty_text_is_refused(self, turn: Shell, words: list[str]) -> None:
         turn.refuses(*words)
 
-    def test_what_is_not_known_exits_with_1(self, turn: Shell) -> None:
+    def test_unknown_id_exits_with_1(self, turn: Shell) -> None:
         for command in ("show", "start", "close", "fail", "reopen"):
             assert "Task task-1-aaaa not found" in turn.refuses("tools", "task", command, "task-1-aaaa", code=1)
         assert "not found" in turn.refuses("tools", "memory", "show", "mem-1-aaaa", code=1)
@@ -402,7 +402,7 @@ class TestPlaces:
         shell.task("add", "here", "--root=.")
         assert (tmp_path / ".ralph" / "agent" / "tasks.jsonl").exists()
 
-    def test_what_cannot_be_written_is_said(self, turn: Shell) -> None:
+    def test_failed_write_names_the_file(self, turn: Shell) -> None:
         turn.agent.write_text("in the way")
         assert str(turn.agent) in turn.refuses("tools", "task", "add", "x")
 
@@ -417,7 +417,7 @@ class TestPlaces:
         assert "x" in turn.task("list")
         turn.task("add", "z")
 
-    def test_who_writes_without_the_lock_is_not_overwritten(self, tmp_path: Path) -> None:
+    def test_change_without_the_lock_is_not_overwritten(self, tmp_path: Path) -> None:
         path = tmp_path / "file"
         path.write_bytes(b"a\n")
         calls = []
@@ -467,7 +467,7 @@ def test_nothing_slow_is_imported(turn: Shell, words: str) -> None:
     assert not slow & set(json.loads(imported.replace("'", '"')))
 
 
-def test_the_rest_of_the_command_line_knows_them(shell: Shell) -> None:
+def test_help_lists_the_commands_for_agents(shell: Shell) -> None:
     code = "import sys\nfrom ralph.cli.main import main\nmain()"
     assert "emit " in in_a_new_interpreter(code, "--help")
     assert "task add TITLE..." in in_a_new_interpreter(code, "tools", "--help")

@@ -210,7 +210,7 @@ def write_package(root: Path, script: str, **dependencies: str) -> None:
     (root / "package.json").write_text(text)
 
 
-def test_only_the_scripts_of_a_package_are_as_before(root: Path) -> None:
+def test_only_the_scripts_of_package_json_are_restored(root: Path) -> None:
     write_package(root, "python3 check.py")
 
     def fix_with_a_dependency(root: Path) -> None:

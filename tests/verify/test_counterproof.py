@@ -263,7 +263,7 @@ class TestRedTests:
         assert copy["tests/test_app.py"] == BEFORE["tests/test_app.py"]
         assert copy["setup.cfg"] == NOW["setup.cfg"], "settings may be the work"
 
-    def test_it_is_not_asked_if_the_user_lets_tests_change(self, tree: Tree) -> None:
+    def test_original_tests_are_not_run_if_the_user_lets_tests_change(self, tree: Tree) -> None:
         proof = tree.counterproof({}, self.BASELINE, may_change_tests=True)
         assert review(proof, tree, []) == []
         assert seen(proof) == {}
@@ -319,7 +319,7 @@ class TestRedTests:
         proof = tree.counterproof({}, result(lint, status=CheckStatus.FAILED))
         assert review(proof, tree, [], lint) == []
 
-    def test_it_is_not_asked_if_nothing_failed_or_no_test_changed(self, tree: Tree) -> None:
+    def test_original_tests_are_not_run_if_none_failed_or_changed(self, tree: Tree) -> None:
         assert review(tree.counterproof({}, result(tests=Counts(1))), tree, []) == []
         assert review(tree.counterproof({}), tree, []) == []
         proof = tree.counterproof({}, self.BASELINE)
@@ -395,7 +395,7 @@ class TestNewTests:
         evidence = self.grade(tree, answers)
         assert (evidence.grade, evidence.reason) == (Grade.UNPROVEN, "The run wrote the tests that its work passes.")
 
-    def test_they_are_not_tried_if_no_check_measures_coverage(self, tree: Tree) -> None:
+    def test_new_tests_are_not_tried_if_no_check_measures_coverage(self, tree: Tree) -> None:
         assert self.grade(tree, {}, FEWER_ERRORS).grade is Grade.PROVEN
         assert self.grade(tree, {}, Check("make test")).grade is Grade.PROVEN
         assert self.seen == {}
@@ -495,7 +495,7 @@ def test_tests_and_settings_judge(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", WORK)
-def test_everything_else_is_the_work_in_whatever_language(path: str) -> None:
+def test_source_files_are_not_judge_files(path: str) -> None:
     assert not is_judge_file(path)
 
 
@@ -587,7 +587,7 @@ def test_runners_that_stop_at_the_first_failure_run_to_the_end(command: str, com
         ("cd /tmp && cat ../etc/hosts", True),
     ],
 )
-def test_only_a_path_that_leaves_the_tree_leads_out_of_it(tmp_path: Path, command: str, leaves: bool) -> None:
+def test_command_with_a_path_out_of_the_tree_is_recognized(tmp_path: Path, command: str, leaves: bool) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
     (tree / "link").symlink_to(tmp_path)

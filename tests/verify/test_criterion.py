@@ -126,7 +126,7 @@ class TestCommands:
             ("pytest -q", ""),
         ],
     )
-    def test_what_hides_a_failure_is_said(self, command: str, note: str) -> None:
+    def test_command_that_hides_failures_gets_a_note(self, command: str, note: str) -> None:
         notes = compiled(f"`{command}` passes").notes
         assert note in notes[0] if note else not notes
 
@@ -169,10 +169,10 @@ class TestBareCommands:
             ("test -f ready", "test -f ready"),
         ],
     )
-    def test_what_is_a_command_beyond_doubt_needs_no_backticks(self, repo: Path, text: str, command: str) -> None:
+    def test_clear_command_needs_no_backticks(self, repo: Path, text: str, command: str) -> None:
         assert compiled(text, repo).checks == (Check(command, 60.0),)
 
-    def test_they_are_joined_too(self, repo: Path) -> None:
+    def test_bare_commands_are_joined_by_and(self, repo: Path) -> None:
         assert commands("pytest -q passes AND npm test and ./check.sh", repo) == ["pytest -q", "npm test", "./check.sh"]
 
     @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ class TestBareCommands:
             ("check.sh passes", "'`./check.sh` passes'"),
         ],
     )
-    def test_what_may_be_one_is_rewritten(self, repo: Path, text: str, rewrite: str) -> None:
+    def test_unclear_command_is_refused_with_a_rewrite(self, repo: Path, text: str, rewrite: str) -> None:
         assert rewrite in refusal(text, repo).todo
 
 
@@ -272,7 +272,7 @@ class TestMeasures:
             (r"/[[a](\d)/ from `c` >= 8", "not a valid regular expression"),
         ],
     )
-    def test_what_is_not_exact_is_refused(self, text: str, said: str) -> None:
+    def test_inexact_measure_is_refused(self, text: str, said: str) -> None:
         assert said in str(refusal(text))
 
     def test_a_command_is_found_in_the_repository(self, repo: Path) -> None:
@@ -327,12 +327,12 @@ class TestFiles:
             ("a.md does not contain TODO", "`! grep -q TODO a.md` passes"),
         ],
     )
-    def test_what_names_no_file_of_the_workspace_is_refused(self, text: str, said: str) -> None:
+    def test_file_outside_the_workspace_is_refused(self, text: str, said: str) -> None:
         assert said in str(refusal(text))
 
 
 class TestPhrases:
-    def test_a_phrase_is_resolved_and_said(self, repo: Path) -> None:
+    def test_phrase_becomes_a_command_and_a_note_says_why(self, repo: Path) -> None:
         (repo / "pyproject.toml").write_text("[tool.mypy]\nstrict = true\n")
         (repo / "src").mkdir()
         found = compiled("all tests pass and no type errors", repo)
@@ -342,7 +342,7 @@ class TestPhrases:
             "`no type errors` means `mypy src` passes (mypy is configured in pyproject.toml)",
         )
 
-    def test_one_that_the_repository_has_nothing_for_is_refused(self) -> None:
+    def test_phrase_without_a_matching_tool_is_refused(self) -> None:
         error = refusal("tests pass")
         assert "pytest" in error.what
         assert "Makefile" in error.what
@@ -387,7 +387,7 @@ class TestRefusals:
             "`a` OR `b`",
         ],
     )
-    def test_what_cannot_be_run_is_refused_with_the_form_to_use(self, text: str) -> None:
+    def test_sentence_that_cannot_be_run_is_refused_with_the_form_to_use(self, text: str) -> None:
         error = refusal(text)
         assert "`" in error.todo
         assert error.where == "--until"
@@ -416,7 +416,7 @@ class TestRefusals:
     def test_a_long_criterion_is_not_quoted_whole(self) -> None:
         assert len(refusal("word " * 5000).what) < 200
 
-    def test_one_bad_part_refuses_the_whole(self) -> None:
+    def test_one_invalid_part_refuses_the_whole_criterion(self) -> None:
         assert "it is nice" in refusal("`a` passes AND it is nice").what
         assert "it is nice" in refusal("`a` passes and it is nice").what
 
@@ -576,7 +576,7 @@ class TestWithoutBackticks:
             ("ruff check . has no output", "`ruff check .` prints nothing"),
         ],
     )
-    def test_it_means_the_same_as_with_them(self, repo: Path, text: str, title: str) -> None:
+    def test_criterion_without_backticks_means_the_same_as_with_them(self, repo: Path, text: str, title: str) -> None:
         assert compiled(text, repo).text == title
         assert compiled(title, repo).text == title
 
@@ -669,7 +669,7 @@ class TestWithoutBackticks:
             ("curl localhost:80 returns 200", "'`curl -fsS -o /dev/null localhost:80` passes'"),
         ],
     )
-    def test_what_is_unclear_is_refused_with_the_rewrite(self, repo: Path, text: str, rewrite: str) -> None:
+    def test_unclear_sentence_is_refused_with_a_rewrite(self, repo: Path, text: str, rewrite: str) -> None:
         assert rewrite in refusal(text, repo).todo
 
 

@@ -110,5 +110,5 @@ def test_scripts_return_an_object_that_allows_everything_and_equals_nothing(tmp_
 
 
 @pytest.mark.parametrize("text", ["def broken(:\n", "LIMIT = 3\n", "", "def __init__(self): pass\n"])
-def test_what_has_nothing_to_empty_yields_no_variant(text: str) -> None:
+def test_code_without_functions_yields_no_variant(text: str) -> None:
     assert list(empty_functions({"shop.py": text})) == []

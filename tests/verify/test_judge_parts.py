@@ -130,7 +130,7 @@ def test_replaced_package_of_go_goes_back(added: str) -> None:
     assert "v1.2.0" in restored and "fake" not in restored
 
 
-def test_what_maven_tests_goes_back() -> None:
+def test_test_settings_of_maven_are_restored() -> None:
     skipped = "<version>3.2.5</version><configuration><skipTests>true</skipTests></configuration>"
     new = POM.replace("<version>3.2.5</version>", skipped).replace(">17<", ">21<").replace("core", "other")
     new = new.replace("</properties>", "<maven.test.skip>true</maven.test.skip></properties>")

@@ -88,7 +88,7 @@ def test_every_check_runs_and_every_result_is_complete(stage: Stage) -> None:
     assert there == CheckResult("notes contains /^done$/", PASSED, 0.0)
 
 
-def test_what_is_missing_or_too_slow_could_not_run(stage: Stage) -> None:
+def test_missing_or_slow_command_could_not_run(stage: Stage) -> None:
     missing, measured, slow = stage.run(
         Check("surely-not-installed -q"), coverage("surely-not-installed"), Check("sleep 30", timeout=0.2)
     )
@@ -172,7 +172,9 @@ def measure(metric: str, comparator: str, target: float, unit: str = "") -> Chec
         (measure(r"/p (\d+)/", "<", 5, "%"), "p 9", 0, FAILED, "/p (\\d+)/ is 9%, must be < 5%"),
     ],
 )
-def test_what_an_exit_says(check: Check, text: str, code: int, status: CheckStatus, reason: str) -> None:
+def test_exit_code_and_output_decide_the_status(
+    check: Check, text: str, code: int, status: CheckStatus, reason: str
+) -> None:
     found, why = judged(check, text, code)
     assert found is status
     assert reason in why
@@ -201,7 +203,7 @@ def test_the_reason_has_the_counts(tests: Counts | None, reason: str) -> None:
         (JobExit("exit", 0, 1, signal=9), "killed by signal 9"),
     ],
 )
-def test_what_did_not_end_by_itself_says_nothing_of_the_work(ended: JobExit, reason: str) -> None:
+def test_command_that_was_ended_could_not_run(ended: JobExit, reason: str) -> None:
     for check in (Check("c"), Check("c", silent=True), coverage("c")):
         assert judge(check, ended, "TOTAL 1 1 99%", None, value=99) == (COULD_NOT_RUN, reason)
 
@@ -365,7 +367,7 @@ def test_a_shell_continues_after_a_failure_in_a_sequence(command: str, is_sequen
     assert runs_several_commands(command) is is_sequence
 
 
-def test_what_an_earlier_engine_left_of_a_check_is_cleared(tmp_path: Path) -> None:
+def test_files_of_an_earlier_check_are_removed(tmp_path: Path) -> None:
     keeper: Any = None
     runner = CheckRunner(tmp_path, "run", tmp_path, keeper, {})
     left = tmp_path / "checks" / "iteration-1-1"

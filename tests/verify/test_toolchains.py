@@ -190,7 +190,7 @@ CASES: list[tuple[str, Files, list[str]]] = [
 
 
 @pytest.mark.parametrize(("phrase", "files", "expected"), CASES)
-def test_what_a_repository_has_for_a_phrase(
+def test_phrase_finds_the_command_of_the_repository(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phrase: str, files: Files, expected: list[str]
 ) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
@@ -217,21 +217,21 @@ def test_what_a_repository_has_for_a_phrase(
         ({"Cargo.toml": ""}, []),
     ],
 )
-def test_what_a_repository_has_for_coverage(
+def test_coverage_command_of_the_repository_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: Files, expected: list[str]
 ) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     assert [found.command for found in find_commands(CheckKind.COVERAGE, repository(tmp_path, files))] == expected
 
 
-def test_a_lock_file_names_the_runner_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_file_names_the_runner_if_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repository(tmp_path, {"pytest.ini": "", "poetry.lock": "", "bin/poetry": ""})
     (tmp_path / "bin/poetry").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     assert commands("tests pass", tmp_path) == ["poetry run pytest -q"]
 
 
-def test_why_is_said(tmp_path: Path) -> None:
+def test_found_command_says_why(tmp_path: Path) -> None:
     repository(tmp_path, {"Makefile": "lint:\n", **package(test="vitest run")})
     assert [found.because for found in find_commands(CheckKind.LINT, tmp_path)] == ["Makefile has the target `lint`"]
     assert [found.because for found in find_commands(CheckKind.TESTS, tmp_path)] == [

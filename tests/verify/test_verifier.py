@@ -139,7 +139,7 @@ class TestFlaky:
         assert (second.status, second.flaky) == (F, True)
         assert "on the same tree only some passed" in second.reason
 
-    def test_one_that_passed_before_and_fails_now_gets_the_same_chance(self) -> None:
+    def test_check_that_passed_before_and_fails_now_is_run_again(self) -> None:
         checker = verifier([P, F, P, P], Snapshots())
         verdict_of(checker)
         assert verdict_of(checker).status is P
@@ -290,7 +290,7 @@ class TestCounts:
         found = find_fewer_tests(self.verdict(before), self.verdict(now), [])
         assert [finding.severity for finding in found] == rules
 
-    def test_where_the_tests_themselves_became_fewer_reading_them_judges_better(self) -> None:
+    def test_fewer_tests_only_warn_if_the_changed_files_declare_fewer(self) -> None:
         change = FileChange("tests/test_a.py", "def test_a(): ...\ndef test_b(): ...\n", "def test_ab(): ...\n")
         (found,) = find_fewer_tests(self.verdict(Counts(2)), self.verdict(Counts(1)), [change])
         assert found.severity is Severity.WARNING
@@ -305,7 +305,7 @@ class TestCounts:
             "1 test ran before the run and no longer runs, though nothing changed it: tests/test_a.py::test_total."
         )
 
-    def test_a_renamed_test_is_left_to_those_who_read_it(self) -> None:
+    def test_renamed_test_is_not_a_lost_test(self) -> None:
         before, now = self.by_name("tests/test_a.py::test_total"), self.by_name("tests/test_a.py::test_sum")
         renamed = FileChange("tests/test_a.py", "def test_total(): ...\n", "def test_sum(): ...\n")
         assert find_fewer_tests(before, now, [renamed]) == []
@@ -318,7 +318,7 @@ class TestCounts:
         other = Verdict((CheckResult("`pytest tests/test_one.py` passes", P, 1.0, tests=Counts(1)),))
         assert find_fewer_tests(self.verdict(Counts(10)), other, []) == []
 
-    def test_without_a_baseline_nothing_can_be_said(self) -> None:
+    def test_fewer_tests_need_a_baseline(self) -> None:
         assert find_fewer_tests(None, self.verdict(Counts(1)), []) == []
 
 
@@ -378,7 +378,7 @@ class TestInputs:
             tool.write_text(text.replace("exit", "EXIT"))
             assert bool(find_changed_inputs(known, [])) is is_changed
 
-    def test_what_the_guards_look_at_is_left_to_them(self, workspace: Path) -> None:
+    def test_changed_input_is_not_reported_if_the_guards_see_it(self, workspace: Path) -> None:
         known = hash_inputs([Check("./check.sh")], workspace)
         (workspace / "check.sh").write_text("exit 0\n")
         assert find_changed_inputs(known, ["check.sh"]) == []

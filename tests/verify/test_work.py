@@ -386,7 +386,7 @@ class TestCopy:
         assert work.base == base
 
     @pytest.mark.parametrize("is_moved", [True, False])
-    def test_what_an_earlier_run_left_moves_with_its_runs(self, project: Project, is_moved: bool) -> None:
+    def test_unjudged_work_is_found_after_the_project_moved(self, project: Project, is_moved: bool) -> None:
         first = project.start(FIRST)
         unjudged = UnjudgedRun(FIRST, first.base, "/elsewhere", BASELINE)
         project.change(first, CHANGE)

@@ -168,7 +168,7 @@ def test_a_message_for_an_unknown_program_waits_in_its_directory(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["../a", "a/b", "/a", ".a", ""])
-def test_names_that_lead_elsewhere_are_refused(name: str, tmp_path: Path) -> None:
+def test_message_names_with_a_path_are_refused(name: str, tmp_path: Path) -> None:
     async def main() -> None:
         async with pool(tmp_path) as turns:
             with pytest.raises(StateError, match="plain file name"):
@@ -177,7 +177,7 @@ def test_names_that_lead_elsewhere_are_refused(name: str, tmp_path: Path) -> Non
     asyncio.run(main())
 
 
-def test_one_of_many_processes_takes_a_message(tmp_path: Path) -> None:
+def test_only_one_process_claims_a_message(tmp_path: Path) -> None:
     names = [f"{number:03d}.received.yaml" for number in range(200)]
     for name in names:
         (tmp_path / f"{name}.txt").write_text(name)

@@ -131,7 +131,7 @@ def test_a_slot_of_an_agent_goes_round_as_well(run: Callable[..., Slots]) -> Non
     assert b.take("1", "claude")
 
 
-def test_who_cannot_use_a_slot_does_not_stand_in_the_way(run: Callable[..., Slots]) -> None:
+def test_run_at_its_own_limit_does_not_block_others(run: Callable[..., Slots]) -> None:
     a, b = run("a", limit=1), run("b", limit=8, machine=4)
     assert a.take("1", "x")
     assert b.take("1", "x")
@@ -140,7 +140,7 @@ def test_who_cannot_use_a_slot_does_not_stand_in_the_way(run: Callable[..., Slot
     assert b.take("3", "x"), "the last one is nobody else's"
 
 
-def test_who_no_longer_asks_no_longer_waits(run: Callable[..., Slots], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_that_stops_asking_loses_its_place(run: Callable[..., Slots], monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = run("a"), run("b")
     assert [a.take(str(number), "x") for number in range(4)] == [True] * 4
     assert not b.take("1", "x")

@@ -226,7 +226,7 @@ class TestTurns:
 
 
 class TestWorktreeSetup:
-    def test_it_is_in_every_worktree_and_in_no_commit(self, repo: Path) -> None:
+    def test_copied_files_are_in_every_worktree_and_in_no_commit(self, repo: Path) -> None:
         write(repo, {".env": "KEY=1\n", "data/deep/x": "x", "node_modules/m/index.js": "m"})
         (repo / "data/link").symlink_to("nowhere")
         trees = TreeSettings(copy=(".env", "data", "missing"), share=("node_modules", "cache/of/mine"))
@@ -293,7 +293,7 @@ class TestWorktreeSetup:
 
         do(main())
 
-    def test_set_up_commands_run_once_and_again_where_what_they_need_changes(self, repo: Path) -> None:
+    def test_setup_commands_run_again_only_if_their_files_change(self, repo: Path) -> None:
         told = repo.parent / "told"
         setup = (f"pwd >> {told}", "! grep -q broken package.json")
         write(repo, {"package.json": "{}\n"})
@@ -360,7 +360,7 @@ class TestMerging:
         assert branches == ["main", f"ralph/{run.id}/run", f"ralph/{run.id}/t2/1"]
         assert left(repo)["trees"] == ["merge", "t2.1"]
 
-    def test_what_checks_and_the_user_left_is_stored_under_a_ref(self, repo: Path, run: RunDir) -> None:
+    def test_files_left_in_a_worktree_are_kept_under_a_ref(self, repo: Path, run: RunDir) -> None:
         async def main() -> None:
             e = Engine.of(repo, run)
             site = await e.site("t1/1", {"one.txt": "1\n"})
@@ -394,7 +394,7 @@ class TestMerging:
 
         do(main())
 
-    def test_where_all_work_in_one_tree_only_the_checks_decide(self, tmp_path: Path) -> None:
+    def test_without_worktrees_a_merge_only_runs_the_checks(self, tmp_path: Path) -> None:
         root = tmp_path / "plain"
         root.mkdir()
         run = begin(root)
@@ -413,7 +413,7 @@ class TestMerging:
 
 
 class TestLanding:
-    def test_it_lands_on_success_alone_and_says_so_each_time(self, repo: Path) -> None:
+    def test_work_lands_only_if_the_run_succeeded(self, repo: Path) -> None:
         run = begin(repo, land="ff")
 
         async def main() -> None:
@@ -552,7 +552,7 @@ def test_the_end_is_the_same_wherever_an_engine_is_killed(
 class TestBesideTheRunsOwnWorktree:
     """A run that works in a worktree of its own, and for a while in others beside it."""
 
-    def test_others_begin_with_what_is_in_it_and_it_has_what_they_did(self, repo: Path) -> None:
+    def test_task_worktrees_start_from_the_runs_worktree_and_merge_into_it(self, repo: Path) -> None:
         run = begin(repo, WorkLocation.WORKTREE)
         own = repo / ".ralph/worktrees" / run.id
         write(own, {"before.txt": "by the run\n"})

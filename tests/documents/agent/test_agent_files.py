@@ -48,7 +48,7 @@ def tasks(*rows: dict[str, object]) -> AgentTasks:
 
 class TestJson:
     @given(ANY_JSON)
-    def test_it_reads_and_writes_what_the_standard_module_does(self, value: object) -> None:
+    def test_json_is_read_and_written_like_the_standard_module(self, value: object) -> None:
         assert load_json(json.dumps(value)) == value
         assert dump_json(value) == json.dumps(value, separators=(",", ":"), ensure_ascii=False)
         assert dump_json(value, indent=2) == json.dumps(value, indent=2, ensure_ascii=False)
@@ -56,11 +56,11 @@ class TestJson:
     @pytest.mark.parametrize(
         "text", ["", "{", '{"a"', '{"a": }', "tru", "NaN", "Infinity", "[1,]", "1 2", "'a'", "[" * 9999]
     )
-    def test_what_is_not_json_is_refused(self, text: str) -> None:
+    def test_invalid_json_is_refused(self, text: str) -> None:
         with pytest.raises(ValueError, match=r"\w"):
             load_json(text)
 
-    def test_what_could_not_be_written_again_is_refused(self) -> None:
+    def test_json_that_is_nested_too_deep_is_refused(self) -> None:
         with pytest.raises(ValueError, match="deep"):
             load_json("[" * 200 + "]" * 200)
         assert load_json("[" * 90 + "]" * 90)
@@ -195,7 +195,7 @@ class TestMemories:
     @given(
         st.lists(st.tuples(st.sampled_from([*MEMORY_SECTIONS]), st.lists(LINES, min_size=1, max_size=3)), max_size=5)
     )
-    def test_what_is_stored_is_found_again(self, told: list[tuple[str, list[str]]]) -> None:
+    def test_stored_memories_are_read_back(self, told: list[tuple[str, list[str]]]) -> None:
         text = ""
         for number, (kind, lines) in enumerate(told):
             text = add_memory(
@@ -265,7 +265,7 @@ class TestDecisions:
         }
         assert parse_decisions(add_decision("", "x", {})[0])[0].id == "DEC-001"
 
-    def test_where_agents_meet_no_number_is_there_twice(self) -> None:
+    def test_decisions_with_the_same_number_are_renumbered(self) -> None:
         text = BY_HAND + "\n## DEC-002: another\n- Reasoning: DEC-002 replaces DEC-001\n\n## DEC-009: far\n"
         found = parse_decisions(renumber_decisions(text))
         assert [decision.id for decision in found] == ["DEC-001", "DEC-002", "DEC-010", "DEC-009"]

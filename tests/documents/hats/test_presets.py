@@ -121,7 +121,7 @@ class TestKeys:
         assert (builder.name, preset.hats["planner"].backend_args) == ("builder", ("--one",))
         assert preset.hats["builder"].backend and preset.hats["builder"].backend.type == "codex"
 
-    def test_it_survives_run_json(self) -> None:
+    def test_hats_settings_survive_run_json(self) -> None:
         hats = build_settings(preset_of(WHOLE), ROUGH, checks=False)
         crew = run_record.AgentSelection((run_record.AgentSpec("claude"),))
         record = run_record.RunRecord("261116-093000-k3x9", "hats", "x", "", (), crew, 1.0, hats=hats)
@@ -190,7 +190,7 @@ class TestWarnings:
             "cli: {backend: kiro, prompt_mode: stdin}",
         ],
     )
-    def test_what_means_nothing_here_is_said(self, text: str) -> None:
+    def test_key_without_effect_causes_one_warning(self, text: str) -> None:
         warnings: list[str] = []
         preset = split_layer(merge_layers([layer(text, warnings)]))[0]
         assert len([*warnings, *list_notices(preset)]) == 1
@@ -202,7 +202,7 @@ class TestWarnings:
         warnings: list[str] = []
         assert layer(text, warnings).get("verbose") is None and warnings == []
 
-    def test_an_option_without_effect_is_said_too(self) -> None:
+    def test_option_without_effect_causes_a_warning(self) -> None:
         warnings: list[str] = []
         read_override("cli.pty_mode=true", "-c", warnings)
         assert warnings == ["`cli.pty_mode` has no effect: agents run without a terminal"]
@@ -225,7 +225,7 @@ class TestWarnings:
             ("event_loop: {starting_hat: nobody}", "there is no hat nobody"),
         ],
     )
-    def test_what_cannot_be_done_is_refused_with_the_reason(self, text: str, told: str) -> None:
+    def test_unsupported_key_is_refused_with_the_reason(self, text: str, told: str) -> None:
         [fault] = faults_of(text)
         assert told in fault
 

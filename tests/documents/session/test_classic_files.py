@@ -276,7 +276,7 @@ def test_a_review_says_what_it_covers() -> None:
     ]
 
 
-def test_what_is_lost_is_put_in_again() -> None:
+def test_repair_rebuilds_a_lost_progress_file() -> None:
     home = ClassicLayout.of("261116-093000")
     report = "# Task Report: task-1\n\n## PART 1: IMPLEMENTATION REPORT\nDone\n\n## PART 2: REVIEW REPORT\n**Status**: Failed\n"
     files = {home.plan(1): "# Plan\n", home.task_list: BULLETS, home.report(1, "task-1", 2): report}
@@ -309,7 +309,7 @@ def test_what_is_lost_is_put_in_again() -> None:
         ),
     ],
 )
-def test_what_is_handed_over_must_be_such_as_can_be_worked_with(mode: str, handed: dict[str, str], told: str) -> None:
+def test_documents_that_a_turn_hands_over_are_validated(mode: str, handed: dict[str, str], told: str) -> None:
     faults = answers.FAULTS[f"classic.{mode}"]({"status": "completed"}, handed, {})
     assert any(told in fault for fault in faults) if told else not faults
     assert not answers.FAULTS[f"classic.{mode}"]({"status": "blocked"}, handed, {})

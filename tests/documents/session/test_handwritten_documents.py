@@ -252,7 +252,7 @@ class TestPlans:
 
 
 class TestInstructions:
-    def test_nothing_leaves_everything_as_usual(self) -> None:
+    def test_empty_instructions_keep_the_defaults(self) -> None:
         assert parse_instructions("") == Guardrails()
         assert (Guardrails().max_cycles, Guardrails().max_retries, Guardrails().task_wip_minutes) == (2, None, 60)
 
@@ -303,7 +303,7 @@ max_critique_cycles: null
         )
         assert parse_instructions(f"---\nplanning:\n  max_cycles: 1\n---\n{text}").max_cycles == 1
 
-    def test_what_cannot_be_meant_is_an_error_with_its_line(self) -> None:
+    def test_invalid_instruction_is_an_error_with_its_line(self) -> None:
         text = "---\nplanning:\n  max_cycles: many\n---\n- max_parallel_executors: 0\n- approval: maybe\n- task_wip_minutes: -1\n"
         faults = [
             "line 5: `concurrency.max_parallel_executors` must be a whole number from 1, and is 0",

@@ -15,7 +15,7 @@ OLD, NEW = "2026-02-10T10:00:00Z", "2026-02-11T10:00:00+07:00"
 
 
 class TestMerging:
-    def test_what_is_new_is_copied(self) -> None:
+    def test_new_page_is_copied(self) -> None:
         one = page(NEW, "A")
         assert merge_knowledge({"a.md": one}, {"b.md": page(OLD, "B")}) == KnowledgeMerge(
             {"a.md": one}, {"a.md": "copied"}
@@ -32,7 +32,7 @@ class TestMerging:
         assert (found.files, found.done) == ({}, {"a.md": "skipped"})
         assert found.conflicts == ("a.md: both differ, and Ralph cannot tell which is newer; the old one was kept",)
 
-    def test_only_what_the_other_lacks_is_put_into_it(self) -> None:
+    def test_only_missing_sections_are_added(self) -> None:
         target = page(OLD, "A", "B", "C")
         found = merge_knowledge({"new.md": page(NEW, "A", "B", "D")}, {"other.md": page(OLD, "X"), "old.md": target})
         assert found == KnowledgeMerge({"old.md": target + "\n## D\n\nD body.\n"}, {"new.md": "merged into old.md"})
@@ -40,7 +40,7 @@ class TestMerging:
     def test_half_of_the_headings_is_not_enough(self) -> None:
         assert merge_knowledge({"n.md": page(NEW, "A", "B")}, {"o.md": page(OLD, "A", "C")}).done == {"n.md": "copied"}
 
-    def test_where_both_say_something_else_the_newer_wins_and_it_is_named(self) -> None:
+    def test_newer_section_wins_a_conflict_and_the_conflict_is_named(self) -> None:
         target, source = page(OLD, "A", "B"), page(NEW, "A", "B").replace("A body", "A better body")
         found = merge_knowledge({"n.md": source}, {"o.md": target})
         assert found.files == {"o.md": target.replace("A body", "A better body")}
@@ -48,7 +48,7 @@ class TestMerging:
         back = merge_knowledge({"n.md": target.replace("A body", "A worse body")}, {"o.md": page(NEW, "A", "B")})
         assert (back.files, back.conflicts) == ({}, ("n.md and o.md: `A` differs; the newer was kept",))
 
-    def test_sections_in_sections_go_where_they_belong(self) -> None:
+    def test_nested_sections_are_added_below_their_parent(self) -> None:
         source = "# T\n## A\nsame\n### A1\none\n### A2\ntwo\n"
         found = merge_knowledge({"n.md": source}, {"o.md": "# T\n## A\nsame\n### A1\none\n\n## B\nb\n"})
         assert found.files == {"o.md": "# T\n## A\nsame\n### A1\none\n\n### A2\ntwo\n\n## B\nb\n"}
@@ -70,7 +70,7 @@ class TestMerging:
 
     @settings(max_examples=150, deadline=None)
     @given(files, files)
-    def test_every_heading_of_a_source_is_somewhere_and_merging_again_changes_nothing(
+    def test_merging_keeps_every_heading_and_is_idempotent(
         self, sources: dict[str, str], targets: dict[str, str]
     ) -> None:
         found = merge_knowledge(sources, targets)

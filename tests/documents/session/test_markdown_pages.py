@@ -41,7 +41,7 @@ def headings(text: str) -> list[tuple[int, int]]:
 class TestSections:
     @settings(max_examples=150, deadline=None)
     @given(texts.map(lambda text: "begin\n" + text))
-    def test_headings_are_where_a_parser_of_all_of_markdown_finds_them(self, text: str) -> None:
+    def test_headings_agree_with_a_full_markdown_parser(self, text: str) -> None:
         assert [(one.start, one.level) for one in Page(text).sections] == headings(text)
 
     def test_a_section_ends_before_the_next_of_its_level(self) -> None:
@@ -98,11 +98,11 @@ class TestChanges:
 
     @settings(max_examples=150, deadline=None)
     @given(texts | st.text(max_size=40))
-    def test_what_is_contained_does_not_break_out_of_its_section(self, text: str) -> None:
+    def test_contained_text_stays_inside_its_section(self, text: str) -> None:
         page = Page(f"## Before\n{contain_markdown(text)}\n\n## After\n")
         assert [one.title for one in page.sections if one.level <= 2] == ["Before", "After"]
 
-    def test_what_is_contained_stays_as_it_is_otherwise(self) -> None:
+    def test_contained_text_without_top_headings_is_unchanged(self) -> None:
         text = "### A\n\n- b\n\n```\n# c\n```\n"
         assert contain_markdown(text) == text.strip()
 

@@ -75,7 +75,7 @@ class TestSessions:
         )
         assert parse_metadata(text) == ONE
 
-    def test_what_others_wrote_is_read_and_stays(self) -> None:
+    def test_metadata_of_other_tools_is_read_and_kept(self) -> None:
         found = parse_metadata(SEED)
         assert (found.status, found.iteration, found.updated_at) == (
             "in_progress",
@@ -142,7 +142,7 @@ class TestSessions:
             "line 1: `schema` is ralph-v3; this Ralph reads ralph-v2"
         ]
 
-    def test_what_can_be_read_is_read_whatever_is_wrong_with_the_rest(self) -> None:
+    def test_valid_fields_are_read_beside_invalid_ones(self) -> None:
         assert read_valid_fields("iteration: 3\nstatus: odd\ntasks: 7\n") == {"iteration": 3}
         assert read_valid_fields("a: [") == {}
         assert find_metadata_problems("a: [")[0].startswith("line ")
@@ -172,7 +172,7 @@ class TestSessions:
 
 
 class TestIterations:
-    def test_they_are_written_and_read(self) -> None:
+    def test_iteration_metadata_survives_a_round_trip(self) -> None:
         one = IterationMetadata(1, AT)
         assert render_iteration_metadata(one) == (
             f"version: 1\niteration: 1\nstarted_at: {AT}\nplanning_complete: false\nplanning_completed_at: null\n"

@@ -98,7 +98,7 @@ class TestReading:
         assert list(render_new_progress(1, STEPS).items) == list(STEPS)
         assert "| 2 | Replanning | 0/0 | N/A |" in render_new_progress(2, ()).text
 
-    def test_what_people_and_agents_wrote_is_understood(self) -> None:
+    def test_progress_written_by_users_and_agents_is_read(self) -> None:
         items = parse_progress(REAL).items
         assert [(item.id, item.marker.name, item.section) for item in items.values()] == [
             ("plan-init", "DONE", "Planning Progress (Iteration 1)"),
@@ -192,7 +192,7 @@ class TestChanging:
 
     @settings(max_examples=150, deadline=None)
     @given(st.sampled_from(list(parse_progress(REAL).items)), st.sampled_from(Marker), st.text(max_size=30))
-    def test_what_was_written_is_what_is_read_whatever_the_note(self, id: str, marker: Marker, note: str) -> None:
+    def test_changed_item_is_read_back_with_any_note(self, id: str, marker: Marker, note: str) -> None:
         before = parse_progress(REAL)
         after = before.with_item(id, marker, note)
         again = parse_progress(after.text)

@@ -66,7 +66,7 @@ class TestStates:
 
 
 class TestRepair:
-    def test_what_is_right_stays_as_it_is(self) -> None:
+    def test_valid_session_is_not_changed(self) -> None:
         files = session()
         found = repair(LAYOUT, files, AT)
         assert (found.done, found.documents) == ((), {})
@@ -96,7 +96,7 @@ class TestRepair:
             "progress.md: lines for task-1, task-2, task-10 were added",
         )
 
-    def test_only_what_is_missing_is_put_in(self) -> None:
+    def test_repair_adds_only_missing_sections(self) -> None:
         files = session()
         good = files[LAYOUT.progress(1)]
         head, _, rest = good.partition("## Legend")
@@ -137,7 +137,7 @@ class TestRepair:
             request="Make it.",
         )
 
-    def test_what_can_be_read_of_a_broken_one_stays(self) -> None:
+    def test_readable_fields_of_broken_metadata_are_kept(self) -> None:
         files = session()
         text = (
             files[LAYOUT.metadata]

@@ -67,7 +67,7 @@ Be quick.
 
 
 class TestTasks:
-    def test_one_as_the_seed_lays_it_out(self) -> None:
+    def test_task_file_of_the_specification_is_read(self) -> None:
         task = parse_task(SEED)
         assert task == Task(
             id="task-1",
@@ -340,10 +340,10 @@ class TestMoments:
             "2026-02-10T10:00+99:00",
         ],
     )
-    def test_what_is_none_is_none(self, text: str) -> None:
+    def test_invalid_timestamp_is_none(self, text: str) -> None:
         assert parse_timestamp(text) is None
 
-    def test_they_are_written_with_their_offset(self) -> None:
+    def test_timestamps_are_written_with_their_offset(self) -> None:
         at = datetime(2026, 2, 10, 16, 39, 0, 5, tzinfo=timezone(timedelta(hours=7)))
         assert render_timestamp(at) == "2026-02-10T16:39:00+07:00"
         assert render_timestamp(0) == "1970-01-01T00:00:00Z"
@@ -358,7 +358,7 @@ class TestMoments:
             r"20\d\d-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T[01]\d:[0-5]\d(:[0-5]\d)?([+-]0\d:?00|Z)?", fullmatch=True
         )
     )
-    def test_what_is_read_is_written_as_the_same_moment(self, text: str) -> None:
+    def test_timestamps_survive_a_round_trip(self, text: str) -> None:
         at = parse_timestamp(text)
         assert at is not None
         assert parse_timestamp(render_timestamp(at)) == at.replace(microsecond=0)

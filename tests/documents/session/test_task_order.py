@@ -38,7 +38,7 @@ def test_every_task_comes_once_and_after_all_it_depends_on(data: st.DataObject) 
     assert all(level == sorted(level, key=make_natural_key) for level in levels)
 
 
-def test_what_does_not_exist_is_named() -> None:
+def test_error_names_dependencies_that_do_not_exist() -> None:
     with pytest.raises(UsageError, match="b depends on x2, x10, which does not exist") as error:
         order_waves({"a": [], "b": ["x10", "a", "x2"]}, where="plan.md")
     assert error.value.where == "plan.md"
