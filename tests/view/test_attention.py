@@ -73,11 +73,16 @@ def verdict(*statuses: CheckStatus, digest: str = "", failing: tuple[str, ...] =
 
 
 def view_of(
-    *entries: Entry, alive: bool = True, now: float = NOW, branch: str = "", limits: Limits | None = None
+    *entries: Entry,
+    alive: bool = True,
+    now: float = NOW,
+    branch: str = "",
+    limits: Limits | None = None,
+    workflow: str = "session",
 ) -> RunView:
     records = [Record(number, LONG_AGO, entry) for number, entry in enumerate(entries, 1)]
     empty = empty_view()
-    empty = replace(empty, run=replace(empty.run, branch=branch), allowed=limits or empty.allowed)
+    empty = replace(empty, run=replace(empty.run, branch=branch), workflow=workflow, allowed=limits or empty.allowed)
     facts = fold_all(empty, records)
     return assess(facts, Present(now=now, alive=alive, missing=facts.missing))
 
@@ -85,6 +90,23 @@ def view_of(
 PASS, FAIL = CheckStatus.PASSED, CheckStatus.FAILED
 CONFLICT = MergeEnded("merge-task-1-1-1", "task-1/1", MergeResult.CONFLICT, branch="ralph/r/task-1/1", files=("a.py",))
 TASK_FAILED = TaskChanged("task-1", "Parser", TaskState.FAILED)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.LIMIT_ITERATIONS, Outcome.AWAITING_GUIDANCE, Outcome.UNPROVEN])
+def test_work_that_only_the_guards_hold_up_can_be_accepted(outcome: Outcome) -> None:
+    finding = Finding(Rule.OUT_OF_SCOPE, "notes.txt", 1, "the run may not change this file")
+    passes, fails = verdict(PASS), verdict(PASS, FAIL)
+    held = _view_of_loop(replace(passes, findings=(finding,)), outcome)
+    assert (held.needs[0].options, held.needs[0].findings) == (
+        ("accept",),
+        ("`notes.txt:1`: the run may not change this file",),
+    )
+    failed = _view_of_loop(replace(fails, findings=(finding,)), outcome)
+    assert failed.needs[0].findings == ()
+
+
+def _view_of_loop(found: Verdict, outcome: Outcome) -> RunView:
+    return view_of(START, ChecksEnded("iteration-1", found), ended(outcome), alive=False, workflow="loop")
 
 
 @pytest.mark.parametrize(

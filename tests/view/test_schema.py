@@ -4,16 +4,19 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from hypothesis import given, settings
 from journals import journals
 from test_fold import SETTINGS, empty_view
 
-from ralph.cli.schema import COMMANDS, command_schema
+from ralph.cli.main import cli
+from ralph.cli.schema import COMMANDS, SAME_AS, command_schema
 from ralph.core.entries import Record
 from ralph.view.attention import Present, assess, row_of
 from ralph.view.fold import fold_all
@@ -27,7 +30,9 @@ SCENARIO = """turns:
 SESSIONS = ("session show", "session feedback", "session repair")
 ACTING = {"signal", "answer", "comment", "abort", "undo", "restore", "clean", "export", "run", "detach"} | {*SESSIONS}
 ACTING |= {"signals --watch", "trust", "hats show", "hats check", "reflect clear", "session list"}
-ACTING |= {"land", "allow", "resume", "session resume", "session approve", "session skip"}
+ACTING |= {"land", "allow", "resume", "session resume", "session approve", "session skip", "plan", "init"}
+WEB = {"web", "web token add", "web token list", "web token remove", "web passphrase"}
+ACTING |= WEB
 """Commands that change something, or that need arguments."""
 NEED_A_LIVE_RUN = {"answer", "signals --watch", "allow", "resume", "session resume", "session approve", "session skip"}
 PUBLISHED = Path(__file__).parents[2] / "docs" / "schema" / "run-view.schema.json"
@@ -142,7 +147,32 @@ def test_commands_print_what_their_schema_says(printer: Printer) -> None:
     printer.print("reflect clear", "reflect", "clear", "--yes")
     printer.print("clean", "clean", run)
     printer.print("session list", "session", "list")
-    assert COMMANDS.keys() - printer.seen == NEED_A_LIVE_RUN | {"land", "detach", *SESSIONS}
+    printer.print("plan", *start, "--dry-run")
+    printer.print("init", "init", "--list-presets")
+    for name, more in (("add", ("phone",)), ("list", ()), ("remove", ("phone",))):
+        printer.print(f"web token {name}", "web", "token", name, *more)
+    # The server and its passphrase need a process and a terminal of their own: see tests/web.
+    elsewhere = NEED_A_LIVE_RUN | {"land", "detach", "web", "web passphrase", *SESSIONS}
+    assert COMMANDS.keys() - printer.seen == elsewhere
+
+
+def test_every_command_with_json_has_a_schema() -> None:
+    described = {name.removeprefix("ralph ") for name in command_schema()["$defs"] if name.startswith("ralph ")}
+    missing = {name for name in list_commands_with_json() if SAME_AS.get(name, name) not in described}
+    assert missing == set()
+    assert SAME_AS.keys() <= set(list_commands_with_json())
+
+
+def list_commands_with_json(group: Any = None, context: Any = None, prefix: str = "") -> Iterator[str]:
+    """The names of all commands that take --json, hidden ones too."""
+    group = group or cli
+    context = context or click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if any("--json" in one.opts for one in command.params):
+            yield f"{prefix}{name}"
+        if isinstance(command, click.Group):
+            yield from list_commands_with_json(command, click.Context(command, parent=context), f"{prefix}{name} ")
 
 
 @pytest.mark.slow

@@ -32,6 +32,8 @@ REQUESTS = {
 }
 AWAITING = 7
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+LOOKS = (("light", False, WIDE), ("dark", True, WIDE), ("phone", False, PHONE), ("phone-dark", True, PHONE))
+EXPORTED = ("judged", "disproven", "approval", "long")
 
 CART = '''"""The cart of the shop. All amounts are cents."""
 
@@ -158,6 +160,23 @@ turns:
       - run: python3 -m unittest 2>&1 | tail -3
       - sleep: 3000
 """
+LOCAL = """patch: {path: cart.py, find: "return 495", replace: "return int(open('local.txt').read())"}"""
+DISPROVEN = f"""
+turns:
+  - steps:
+      - say: The price of shipping belongs into a file of this machine.
+      - {COUNT}
+      - {PERCENT}
+      - {LOCAL}
+      - write: {{path: .gitignore, content: "local.txt\\n__pycache__/\\n"}}
+      - write: {{path: local.txt, content: "0\\n"}}
+      - {USAGE}
+      - answer: {{summary: "shipping() reads local.txt"}}
+"""
+LONG_TASK = (
+    "Find out why shipping_costs_of_international_orders_with_several_parcels is wrong for customers whose "
+    "address_line_2 is empty, and mend it in every place in which the warehouse, the invoice and the mail of the shop say it"
+)
 CONFLICTS = '''"""The agent of the example. Two of its executors also write the same line, and its resolver gives up."""
 
 import os, pathlib, subprocess, sys
@@ -242,6 +261,12 @@ def set_up(stage: Stage, *, is_whole: bool) -> None:
     set_up_session(stage, "approval")
     if is_whole:
         start_hats(stage)
+        parts = stage.project("shop-with-a-name-that-is-longer-than-most")
+        few = ("--max-iterations", "1", "--max-cost", "3")
+        disproven = stage.start_loop("disproven", parts, "Read the price of shipping from a file", DISPROVEN, *few)
+        server.wait_for(disproven, lambda view: not view["alive"])
+        many = ("--max-iterations", "20", "--on-stuck", "continue", "--worktree")
+        stage.start_loop("long", parts, LONG_TASK, GIVES_UP, *many)
         set_up_session(stage, "feedback")
         set_up_conflict(stage)
     set_up_session(stage, "session")
@@ -371,9 +396,19 @@ def take_picture(page: Page, stage: Stage, path: str, file: Path, *, whole: bool
     print(file)
 
 
+def take_export(page: Page, stage: Stage, name: str, file: Path) -> None:
+    """The exported page of a run, opened from its file."""
+    run, path = stage.keys[name].partition("@")[0], stage.directory / f"{name}.html"
+    [root] = [one for one in stage.directory.iterdir() if (one / ".ralph" / "runs" / run).is_dir()]
+    stage.ralph(root, "export", run, "--html", "-o", str(path), "--force")
+    page.goto(path.as_uri())
+    page.screenshot(path=str(file), full_page=True)
+    print(file)
+
+
 def screens(stage: Stage) -> dict[str, str]:
     """The paths of all screens, by the name of their picture."""
-    found = {"inbox": "/", "runs": "/runs"}
+    found = {"inbox": "/", "runs": "/runs", "new": "/new"}
     for name, key in reversed(stage.keys.items()):
         for tab in ("live", "checks", "diff", "signals"):
             found[f"{name}-{tab}"] = f"/r/{key}/{tab}"
@@ -382,7 +417,9 @@ def screens(stage: Stage) -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--all", type=Path, metavar="DIR", help="write every screen there, light, dark and phone")
+    parser.add_argument(
+        "--all", type=Path, metavar="DIR", help="write every screen and exported page there, in all looks"
+    )
     parser.add_argument("--to", type=Path, default=Path("docs/pictures"), help="where the README's pictures go")
     asked = parser.parse_args()
     chromium = os.environ.get("RALPH_CHROMIUM") or shutil.which("chromium")
@@ -391,10 +428,12 @@ def main() -> None:
         browser = running.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         if asked.all:
             asked.all.mkdir(parents=True, exist_ok=True)
-            for look, is_dark, viewport in (("light", False, WIDE), ("dark", True, WIDE), ("phone", False, PHONE)):
+            for look, is_dark, viewport in LOOKS:
                 page = open_page(browser, stage, is_dark=is_dark, viewport=viewport)
                 for name, path in screens(stage).items():
                     take_picture(page, stage, path, asked.all / f"{name}-{look}.png", whole=name == "inbox")
+                for name in EXPORTED:
+                    take_export(page, stage, name, asked.all / f"{name}-export-{look}.png")
         else:
             asked.to.mkdir(parents=True, exist_ok=True)
             page = open_page(browser, stage, is_dark=False, viewport=WIDE)

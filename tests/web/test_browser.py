@@ -110,16 +110,18 @@ def test_a_comment_on_a_line_goes_to_the_agent(page: Any, server: Server) -> Non
     page.locator("tr.add td", has_text="wrong").click()
     playwright.expect(page.locator("textarea:focus")).to_have_value("", timeout=WAIT)
     page.keyboard.type("2 words: this must say right.")
-    assert page.get_by_label("Comment", exact=True).input_value() == "2 words: this must say right."
+    comment = page.get_by_label("Comment", exact=True)
+    playwright.expect(comment).to_have_value("2 words: this must say right.", timeout=WAIT)
     page.locator("tr.del td", has_text="two").click()
     playwright.expect(page.locator("textarea:focus")).to_have_value("", timeout=WAIT)
     page.keyboard.type("Why is this gone?")
     page.get_by_role("button", name="Keep").last.click()
-    assert page.locator("[data-comment=draft] textarea").count() == 1, "one is kept, the other is still open"
+    # One is kept, the other is still open.
+    playwright.expect(page.locator("[data-comment=draft] textarea")).to_have_count(1, timeout=WAIT)
     page.get_by_role("button", name="Send 2 comments").wait_for()
     page.get_by_label("Comment", exact=True).press("Control+Enter")
     playwright.expect(page.locator("[data-comment=sent]")).to_have_count(2, timeout=WAIT)
-    assert page.locator("[data-comment=draft]").count() == 0
+    playwright.expect(page.locator("[data-comment=draft]")).to_have_count(0, timeout=WAIT)
     assert page.evaluate("document.activeElement.className") == "add-comment", "the keyboard goes on at the line"
     page.locator("[data-comment=sent]", has_text="Not received yet").first.wait_for()
     page.get_by_role("button", name="Resume…").first.click()
@@ -138,9 +140,9 @@ def test_every_iteration_is_reached_in_the_matrix_with_its_output(page: Any, ser
     go(page, server, f"/r/{key}/checks")
     heads = page.locator(".mx thead th")
     playwright.expect(heads.filter(has_text="8")).to_have_count(1, timeout=WAIT)
-    assert page.locator(".mx abbr").count() == 0
+    playwright.expect(page.locator(".mx abbr")).to_have_count(0, timeout=WAIT)
     page.get_by_role("button", name="Earlier").click()
-    assert page.locator(".mx abbr").count() == 1
+    playwright.expect(page.locator(".mx abbr")).to_have_count(1, timeout=WAIT)
     page.locator(".mx tbody button.cell").first.click()
     page.get_by_text("failed before the run").first.wait_for()
     page.locator("pre.out", has_text="three").wait_for()
@@ -180,9 +182,12 @@ def test_a_question_is_answered_by_keys_on_the_focused_card_only(page: Any, serv
     card.wait_for()
     page.locator("body").click(position={"x": 5, "y": 5})
     page.keyboard.press("r")
-    page.get_by_label("Filter runs").fill("r2")
+    # What is typed into the filter answers nothing. The card is away while the filter hides it.
+    page.get_by_label("Filter runs").fill("r2 no run is called like this")
+    playwright.expect(card).to_have_count(0, timeout=WAIT)
     assert server.view(key)["needs"]
     page.get_by_label("Filter runs").fill("")
+    card.wait_for()
     card.focus()
     page.keyboard.press("2")
     page.keyboard.press("r")
@@ -190,6 +195,28 @@ def test_a_question_is_answered_by_keys_on_the_focused_card_only(page: Any, serv
     server.wait_for(key, lambda view: not view["alive"])
     answers = [line["answer"] for line in server.journal(key) if line["type"] == "question.answered"]
     assert answers == ["once"]
+
+
+def test_keys_are_listed_and_can_be_switched_off(page: Any, server: Server) -> None:
+    field = page.get_by_label("Filter runs")
+    field.wait_for()
+    page.keyboard.press("?")
+    keys = page.get_by_role("dialog", name="Keys")
+    keys.get_by_text("Next run that needs you").wait_for()
+    keys.get_by_label("Use single keys in this browser").uncheck()
+    page.keyboard.press("Escape")
+    keys.wait_for(state="hidden")
+    page.reload()
+    field.wait_for()
+    page.keyboard.press("/")
+    page.keyboard.press("?")
+    assert page.evaluate("document.activeElement.tagName") == "BODY"
+    assert keys.count() == 0
+    page.get_by_role("button", name="Keys").click()
+    keys.get_by_label("Use single keys in this browser").check()
+    keys.get_by_role("button", name="Close").click()
+    page.keyboard.press("/")
+    playwright.expect(page.locator("input:focus")).to_have_attribute("placeholder", "state:stuck agent:codex cost>2")
 
 
 def test_undo_asks_for_the_passphrase(page: Any, server: Server) -> None:
@@ -228,6 +255,20 @@ def test_unproven_work_is_accepted_on_its_card(browser: Any, tmp_path: Path) -> 
         evidence.get_by_text("Accepted", exact=True).wait_for()
         assert page.problems == []
         page.context.close()
+
+
+def test_work_that_only_guards_hold_up_is_accepted_on_its_card(page: Any, server: Server) -> None:
+    key = server.start_loop(OUT_OF_SCOPE, "--scope", "value.txt", "--max-iterations", "1", task="Stay in scope")
+    server.wait_for(key, lambda view: not view["alive"])
+    page.get_by_label("Filter runs").fill("Stay in scope")
+    card = page.locator(".card", has_text="Are these changes right?")
+    card.get_by_text("notes.txt").first.wait_for()
+    card.get_by_label("Your reason").fill("The notes are welcome")
+    card.get_by_role("button", name="Accept…").click()
+    page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
+    page.get_by_role("button", name="Continue").click()
+    server.wait_for(key, lambda view: view["state"] == "success" and not view["alive"])
+    assert server.view(key)["ended"]["evidence"]["grade"] == "accepted"
 
 
 def test_a_run_is_started_after_its_plan_was_shown(browser: Any, tmp_path: Path) -> None:
@@ -270,10 +311,12 @@ def test_several_runs_are_chosen_by_keys_and_removed_together(page: Any, server:
     page.get_by_label("Filter runs").fill("Select me")
     page.get_by_text("Select me 2").first.wait_for()
     page.keyboard.press("Escape")
+    playwright.expect(page.get_by_label("Filter runs")).to_have_value("", timeout=WAIT)
     page.get_by_label("Filter runs").fill("Select me")
     page.get_by_role("button", name="Select", exact=False).first.click()
     rows = page.locator("tr[data-key]")
     playwright.expect(rows).to_have_count(2, timeout=WAIT)
+    playwright.expect(rows.filter(has_text="Select me")).to_have_count(2, timeout=WAIT)
     rows.first.focus()
     page.keyboard.press("x")
     page.keyboard.press("j")
@@ -345,7 +388,7 @@ def test_a_thousand_runs_are_listed_and_filtered(browser: Any, tmp_path: Path) -
                 (copied / name).write_text((first / name).read_text().replace(first.name, copied.name))
         page = open_page(browser, server, "/runs")
         page.get_by_role("button", name="Show 100 more").wait_for()
-        assert page.locator("tr[data-run]").count() == 100
+        playwright.expect(page.locator("tr[data-run]")).to_have_count(100, timeout=WAIT)
         page.get_by_role("button", name="Show 100 more").click()
         playwright.expect(page.locator("tr[data-run]")).to_have_count(200, timeout=WAIT)
         page.get_by_label("Filter runs").fill("run:250101-001639")
@@ -418,6 +461,13 @@ def test_every_screen_meets_wcag(browser: Any, server: Server, look: str) -> Non
     page.context.close()
 
 
+OUT_OF_SCOPE = """
+turns:
+  - steps:
+      - write: {path: value.txt, content: "right\\n"}
+      - write: {path: notes.txt, content: "How I did it\\n"}
+      - answer: {status: done, summary: Done.}
+"""
 APPROVAL = """---
 planning: {max_cycles: 1, categories: [technical]}
 knowledge: {approval: signal}
@@ -472,11 +522,20 @@ def test_land_takes_two_steps_and_the_passphrase(browser: Any, tmp_path: Path) -
         page.get_by_role("button", name="Land…").click()
         land = page.get_by_role("button", name="Land", exact=True)
         assert land.is_disabled(), "the end of the run's id has to be typed first"
+        (root / "value.txt").write_text("my own change\n")
         page.get_by_label("to confirm").fill(key.partition("@")[0][-4:])
         land.click()
         page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
         page.get_by_role("button", name="Continue").click()
-        page.locator(".rhead .badge, .rhead", has_text="Done").first.wait_for()
+        refused = page.locator(".note.fail", has_text="The work has not landed")
+        refused.get_by_text("git merge").wait_for()
+        assert (root / "value.txt").read_text() == "my own change\n"
+        subprocess.run(("git", "checkout", "-q", "value.txt"), cwd=root, check=True)
+        page.get_by_role("button", name="Land…").click()
+        page.get_by_label("to confirm").fill(key.partition("@")[0][-4:])
+        land.click()
+        page.locator(".rhead .badge", has_text="Done").first.wait_for()
+        playwright.expect(refused).to_have_count(0, timeout=WAIT)
         server.wait_for(key, lambda view: view["attention"] != 5)
         assert (root / "value.txt").read_text() == "right\n"
         shown = subprocess.run(("git", "log", "--format=%s", "-3"), cwd=root, capture_output=True, text=True)
@@ -496,7 +555,7 @@ def test_a_run_with_a_hundred_thousand_journal_lines_opens_and_follows(browser: 
         page = open_page(browser, server, f"/r/{key}/checks")
         page.get_by_role("heading", name="task 7").wait_for()
         page.locator(".cell").first.wait_for()
-        assert page.locator(".mx tbody tr").count() == 1
+        playwright.expect(page.locator(".mx tbody tr")).to_have_count(1, timeout=WAIT)
         view = server.view(key)
         assert (view["seq"], view["iteration"], len(view["turns"]) < 25_000) == (100_001, 25_000, True)
         assert page.problems == []

@@ -6,7 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from test_actions import WAITS
 from web_server import PASSPHRASE, Server, make_project, serving
+
+from ralph.cli.schema import COMMANDS
 
 ROUTES = ("/api/me", "/api/runs", "/api/runs/x@y", "/api/runs/x@y/diff", "/api/stream?runs=1", "/api/nothing")
 ROUTES += ("/api/runs/x@y/journal", "/api/export/x@y.html", "/api/schema")
@@ -139,10 +142,25 @@ def test_a_read_only_server_changes_nothing(tmp_path: Path) -> None:
         assert (answer.status, "read-only" in answer.error["what"]) == (403, True)
 
 
-def test_starting_it_twice_finds_the_first(server: Server) -> None:
+def test_starting_it_twice_finds_the_first(server: Server, tmp_path: Path) -> None:
     second = json.loads(server.ralph("web", "--json"))
     assert (second["new"], second["link"].endswith(server.token)) == (False, True)
     assert f":{server.port}/" in second["link"]
+    assert second.keys() == {"schema", "command", *COMMANDS["web"]}
+    same = json.loads(server.ralph("web", "--port", str(server.port), "--json"))
+    assert (same["link"], same["pid"], same["ignored"]) == (second["link"], server.process.pid, [])
+    other = json.loads(server.ralph("web", "--port", "1", "--read-only", "--json"))
+    assert (other["link"], other["ignored"]) == (second["link"], ["--port", "--read-only"])
+    socket = json.loads(server.ralph("web", "--unix", str(tmp_path / "s"), "--json"))
+    assert (socket["ignored"], (tmp_path / "s").exists()) == (["--unix"], False)
+
+
+def test_once_opens_the_run_at_the_server_that_runs(server: Server) -> None:
+    key = server.start_loop(WAITS, "--max-iterations", "1")
+    server.wait_for(key, lambda view: not view["alive"])
+    opened = json.loads(server.ralph("web", "--once", key.partition("@")[0], "--json"))
+    assert opened["link"] == f"http://127.0.0.1:{server.port}/r/{key}?token={server.token}"
+    assert not opened["new"]
 
 
 def test_a_unix_socket_is_only_for_its_user(tmp_path: Path) -> None:

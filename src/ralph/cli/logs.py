@@ -12,7 +12,7 @@ from ralph.app.run_log import POLL_SECONDS, AgentLog, RoutedEvents, follow_lines
 from ralph.app.runs import find_latest_run
 from ralph.cli.console import clock_time, json_option, note_old_name, one_line, open_project, run_argument
 from ralph.cli.render.journal import Renderer, renderer_for
-from ralph.cli.terminal import print_json_line, print_text
+from ralph.cli.terminal import print_json, print_text
 from ralph.core.codec import from_plain, parse_time
 from ralph.core.entries import ENTRY_TYPES, Record
 from ralph.core.errors import StateError, UsageError
@@ -62,7 +62,7 @@ def logs(
     for batch in follow_lines(chosen, follow=follow):
         for line in batch:
             if as_json:
-                print_json_line(line)
+                print_json(**line)
                 continue
             if (tools or follow) and line.get("type") == "turn.ended":
                 _print_all(_event_lines(agents.read_turn(line.get("turn")), renderer, is_parallel=is_parallel), screen)
@@ -174,7 +174,7 @@ def _show_events(wanted: str | None, pattern: str, last: int | None, *, follow: 
     event = None
     for event in _matching(_events(project, run, follow=follow), pattern, last):
         if as_json:
-            print_json_line(event.row)
+            print_json(**event.row)
         else:
             print_text(_event_line(event))
     if event is None and not as_json:

@@ -128,12 +128,23 @@ COMMANDS: dict[str, dict[str, Any]] = {
     "diff": {"run": str, "old": str, "new": str, "diff": str, "mixed": tuple[str, ...]},
     "worktrees": {"root": str, "worktrees": tuple[RunWorktree, ...]},
     "land --queue": {"root": str, "queue": tuple[QueueRow, ...]},
+    "plan": {"settings": dict[str, object], "prompt": str, "worst_case": str, "notes": _TEXTS},
+    "init": {"path?": str, "preset?": str, "presets?": _TEXTS},
+    "web": {"address": str, "link": str, "new": bool, "pid": int | None, "ignored": _TEXTS},
+    "web token add": {"name": str, "role": str, "token": str},
+    "web token list": {"tokens": ("WebToken",)},
+    "web token remove": {"name": str},
+    "web passphrase": {},
 }
 """The fields of each command, with their types. Those with a question mark are not always there.
 
-`run` is what a command prints when its run ends, `detach` if the run continues in the background, and `signal` is that of
-all commands that send one.
+`run` is what a command prints when its run ends, `detach` if the run continues in the background, `plan` with --dry-run, and
+`signal` is that of all commands that send one.
 """
+SAME_AS = {"loop": "run", "session new": "run", "accept": "run", "steer": "signal", "pause": "signal"}
+SAME_AS |= {"session update": "session feedback", "reflect show": "reflect", "presets": "hats list"}
+SAME_AS |= {"queue": "land --queue", "events": "logs --events"}
+"""Commands that print what another one prints."""
 _PRINTED = {"land --queue": "queue", "report --list": "report", "signals --watch": "signals"}
 _PRINTED |= {"hats list": "presets", "hats show": "presets"}
 """The field `command`, if it is not the name of the command."""
@@ -147,6 +158,7 @@ _SPECIAL: dict[str, dict[str, Any]] = {
         **{"what": str, "todo": str},
     },
     "Session": _SESSION,
+    "WebToken": {"name": str, "role": str, "expires": float | None},
 }
 
 
@@ -181,11 +193,19 @@ def command_schema() -> dict[str, Any]:
         "description": "One line of the journal. The other fields depend on its type.",
         "type": "object",
         "properties": {
+            "schema": {"const": SCHEMA},
             "seq": {"type": "integer"},
             "at": {"type": "string"},
             "type": {"enum": [*ENTRY_TYPES, "turn.progress"]},
         },
-        "required": ["at", "type"],
+        "required": ["schema", "at", "type"],
+        "additionalProperties": True,
+    }
+    commands["logs --events"] = {
+        "description": "One event of a run of hats. The other fields are those that its hat published.",
+        "type": "object",
+        "properties": {"schema": {"const": SCHEMA}, "topic": {"type": "string"}},
+        "required": ["schema", "topic"],
         "additionalProperties": True,
     }
     return {

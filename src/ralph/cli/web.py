@@ -66,7 +66,10 @@ def web(
     """Show all your runs in the browser: watch them, answer questions, steer, review.
 
     The server listens on this machine only. It prints a link with your token once. If a server already runs, this command
-    prints the link to it. Some actions, such as approving, landing and undoing, need a passphrase: see `ralph web passphrase`.
+    prints the link to it, or with --once the link to RUN there. Options such as --port have no effect on a server that
+    already runs; the command says so.
+
+    Some actions, such as approving, landing and undoing, need a passphrase: see `ralph web passphrase`.
     """
     if context.invoked_subcommand:
         return 0
@@ -83,7 +86,7 @@ def web(
     )
 
     def announce(started: Started) -> None:
-        _announce(started, as_json=as_json, read_only=read_only)
+        _announce(started, once=once, as_json=as_json, read_only=read_only)
         if opens and started.link:
             webbrowser.open(started.link)
 
@@ -91,10 +94,11 @@ def web(
     return 0
 
 
-def _announce(started: Started, *, as_json: bool, read_only: bool) -> None:
+def _announce(started: Started, *, once: str, as_json: bool, read_only: bool) -> None:
     """Print where the page is. Standard output has the link and nothing else."""
     if as_json:
-        print_json(command="web", address=started.address, link=started.link, new=started.is_new)
+        facts = {"address": started.address, "link": started.link, "new": started.is_new}
+        print_json(command="web", **facts, pid=started.pid or None, ignored=list(started.ignored))
     elif started.link:
         print_text(started.link)
     else:
@@ -103,10 +107,7 @@ def _announce(started: Started, *, as_json: bool, read_only: bool) -> None:
     if as_json:
         return
     if not started.is_new:
-        print_text("The server is already running. This is its link.", err=True)
-        if read_only:
-            # The user must not believe that this page changes nothing.
-            print_text("--read-only has no effect on it: stop that server first, then start a read-only one.", err=True)
+        _describe_running(started, once)
         return
     secret = "The link contains your token: do not share it. " if started.link else ""
     print_text(f"{secret}Ctrl-C stops the server, but not the runs.", err=True)
@@ -114,6 +115,20 @@ def _announce(started: Started, *, as_json: bool, read_only: bool) -> None:
         print_text(
             "note: you can watch, steer and answer. For more, set a passphrase: `ralph web passphrase`", err=True
         )
+
+
+def _describe_running(started: Started, once: str) -> None:
+    """Say that another process serves the page, and what it does not do. The user must not believe that it does."""
+    process = f" (process {started.pid})" if started.pid else ""
+    shown = f"The link opens run {once} there." if once and started.link else "This is its address."
+    print_text(f"The server is already running{process}. {shown}", err=True)
+    if once:
+        print_text("It keeps running when the run ends.", err=True)
+    if started.ignored:
+        stop = f"`kill {started.pid}`" if started.pid else "Ctrl-C in its terminal"
+        names = " and ".join(started.ignored)
+        effect = "has" if len(started.ignored) == 1 else "have"
+        print_text(f"{names} {effect} no effect on it. Stop that server first ({stop}), then try again.", err=True)
 
 
 @web.group("token")

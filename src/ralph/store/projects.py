@@ -76,17 +76,19 @@ def claim_server(address: str) -> locks.Lock | str:
     return taken if isinstance(taken, locks.Lock) else str(taken.get("address", ""))
 
 
-def find_server_address() -> str:
-    """The address of the web server that runs, without a token; empty if there is none."""
+def find_server() -> tuple[str, int]:
+    """The address of the web server that runs, without a token, and its process; empty if there is none."""
     path = web_directory() / "server.lock"
     if not locks.is_held(path):
-        return ""
-    return str(locks.read_holder(path).get("address", ""))
+        return "", 0
+    holder = locks.read_holder(path)
+    pid = holder.get("pid", 0)
+    return str(holder.get("address", "")), pid if isinstance(pid, int) else 0
 
 
 def run_address(root: Path, run: str) -> str:
     """The address of a run's page; empty if no web server runs."""
-    address = find_server_address()
+    address, _ = find_server()
     if not address.startswith("http"):
         return ""
     return f"{address}/r/{run}@{name_project(root)}"

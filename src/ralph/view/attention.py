@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from datetime import datetime
 
-from ralph.core.checks import CheckStatus
+from ralph.core.checks import CheckStatus, Severity
 from ralph.core.events import MergeResult, RunEnded, TaskState
 from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.limits import Limits, describe_cost, list_options_to_continue
@@ -293,7 +293,25 @@ def _open_questions(view: RunView, now: float) -> list[Need]:
 
 
 def _needs_of_end(view: RunView, ended: RunEnded) -> list[Need]:
-    """What a run that ended needs, if it ended before it was done."""
+    """What a run that ended needs, if it ended before it was done. What only the guards hold up can be accepted."""
+    needs = _describe_end(view, ended)
+    findings = _list_blocking_findings(view)
+    if not findings or not needs:
+        return needs
+    return [copy_with(needs[0], options=("accept",), findings=findings), *needs[1:]]
+
+
+def _list_blocking_findings(view: RunView) -> tuple[str, ...]:
+    """What the guards found in work that passes all checks of the run."""
+    checks = view.run_checks
+    has_passed = bool(checks) and all(check.status is CheckStatus.PASSED for check in checks)
+    if not has_passed or view.workflow in SESSION_WORKFLOWS:
+        return ()
+    errors = [one.finding for one in view.findings if one.is_open and one.finding.severity is Severity.ERROR]
+    return tuple(f"`{finding.place}`: {finding.sentence}" for finding in errors)
+
+
+def _describe_end(view: RunView, ended: RunEnded) -> list[Need]:
     run, at = view.run.id, view.ended_at or view.at
     outcome = ended.outcome
     if view.has_feedback:

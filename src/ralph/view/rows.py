@@ -74,6 +74,8 @@ class Need:
     until: float | None = None
     files: tuple[str, ...] = ()
     branch: str = ""
+    findings: tuple[str, ...] = ()
+    """What the guards found, if nothing else prevents success: the user decides whether it is right."""
 
 
 @value

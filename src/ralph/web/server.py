@@ -22,8 +22,8 @@ from ralph.app.runs import refuse_inside_a_turn
 from ralph.core.errors import StateError, UsageError
 from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
 from ralph.store.locks import Lock
-from ralph.store.projects import claim_server, ensure_web_directory, register_project, web_directory
-from ralph.store.runs import Project
+from ralph.store.projects import claim_server, ensure_web_directory, find_server, register_project, web_directory
+from ralph.store.runs import Project, RunDir
 from ralph.web.access import AccessControl, owner_token
 from ralph.web.guard import Guard, HostRules, loopback_hosts
 from ralph.web.runs import FoundRun, RunIndex, Snoozes, run_key
@@ -65,6 +65,10 @@ class Started:
     link: str
     """With the token, to open in a browser. Empty for a Unix socket."""
     is_new: bool
+    pid: int = 0
+    """The process of the server that was running already."""
+    ignored: tuple[str, ...] = ()
+    """The options that a server that was running already does not follow."""
 
 
 def serve(project: Project, options: ServerOptions, announce: Callable[[Started], object]) -> None:
@@ -74,16 +78,22 @@ def serve(project: Project, options: ServerOptions, announce: Callable[[Started]
     refuse_open_server(options)
     if (project.root / ".ralph" / "runs").is_dir():
         register_project(project.root)
-    once = _find_once(project, options.once)
+    run = project.run(options.once) if options.once else None
+    wanted = run_key(project, run) if run else ""
+    address, pid = find_server()
+    if address:
+        announce(_describe_running(address, pid, options, wanted))
+        return
+    once = FoundRun(wanted, project, _refuse_ended(run)) if run else None
     with _listen(options) as listener:
         address = _address(options, listener)
         lock = None if once else claim_server(address)
         if isinstance(lock, str):
-            announce(Started(lock, _link(lock), is_new=False))
+            announce(_describe_running(lock, 0, options, wanted))
             return
         if options.unix is None and options.port is None and not once:
             _keep_port(listener.getsockname()[1])
-        announce(Started(address, _link(address, once.key if once else ""), is_new=True))
+        announce(Started(address, _link(address, wanted), is_new=True))
         try:
             _run(listener, options, _rules(options, listener), once)
         finally:
@@ -134,14 +144,29 @@ def _is_loopback(address: str) -> bool:
         return address == "localhost"
 
 
-def _find_once(project: Project, wanted: str) -> FoundRun | None:
-    if not wanted:
-        return None
-    run = project.run(wanted)
+def _describe_running(address: str, pid: int, options: ServerOptions, run: str) -> Started:
+    """A server that runs already, and which options have no effect on it."""
+    port = options.port if options.port and urlsplit(address).port != options.port else None
+    socket_path = options.unix if options.unix and address != f"unix:{options.unix.absolute()}" else None
+    given = {
+        "--port": port,
+        "--unix": socket_path,
+        "--bind": options.bind != LOOPBACK,
+        "--cert": options.certificate,
+        "--behind-proxy": options.behind_proxy,
+        "--public-url": options.public_url and options.public_url.rstrip("/") != address,
+        "--read-only": options.read_only,
+    }
+    ignored = tuple(name for name, value in given.items() if value)
+    return Started(address, _link(address, run), is_new=False, pid=pid, ignored=ignored)
+
+
+def _refuse_ended(run: RunDir) -> RunDir:
+    """Refuse to serve a run alone that has ended: the server would end at once."""
     if not run.alive:
         todo = f"`ralph web` shows it; `ralph export {run.id} --html` writes it to a file"
         raise UsageError(f"run {run.id} is not running, so the server would end at once", where="--once", todo=todo)
-    return FoundRun(run_key(project, run), project, run)
+    return run
 
 
 @contextmanager

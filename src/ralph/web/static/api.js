@@ -4,7 +4,7 @@ const RETRIES = [0.2, 0.4, 0.8, 1.5, 3, 6, 10];
 
 let token = '';
 let proof = '';
-let askForPassphrase = async () => '';
+let passphrase = { ask: async () => null, end: () => {} };
 
 export function takeToken() {
   const url = new URL(location.href);
@@ -44,8 +44,9 @@ export function setToken(value) {
   sessionStorage.setItem(KEY, token);
 }
 
-export function onPassphrase(ask) {
-  askForPassphrase = ask;
+// How to ask for the passphrase: `ask` resolves to what the user types, or to null; `end` says that it was right.
+export function onPassphrase(dialog) {
+  passphrase = dialog;
 }
 
 export class ApiError extends Error {
@@ -108,19 +109,24 @@ export async function send(path, body) {
     return await post(path, body, once);
   } catch (error) {
     if (error.code !== 'passphrase') throw error;
-    let problem = '';
-    for (;;) {
-      const text = await askForPassphrase(problem);
-      if (text === null) throw new ApiError(403, { what: 'Nothing was done', code: 'cancelled' });
-      try {
-        proof = (await post('/api/unlock', { passphrase: text }, '')).proof;
-        break;
-      } catch (wrong) {
-        if (wrong.status !== 403) throw wrong;
-        problem = wrong.message;
-      }
-    }
+    await unlock();
     return post(path, body, once);
+  }
+}
+
+async function unlock() {
+  let problem = '';
+  for (;;) {
+    const text = await passphrase.ask(problem);
+    if (text === null) throw new ApiError(403, { what: 'Nothing was done', code: 'cancelled' });
+    try {
+      proof = (await post('/api/unlock', { passphrase: text }, '')).proof;
+      passphrase.end();
+      return;
+    } catch (wrong) {
+      if (wrong.status !== 403) { passphrase.end(); throw wrong; }
+      problem = wrong.message;
+    }
   }
 }
 

@@ -1,6 +1,6 @@
 // The page: routes, the top bar, login, the passphrase, and what is the same on every screen.
 import { render } from './vendor/preact.js';
-import { html, Icon, Loading, ErrorNote, Note, useEffect, useKeys, useRef, useState } from './lib.js';
+import { html, areKeysOn, Dialog, Icon, listKeys, Loading, ErrorNote, Note, switchKeys, useEffect, useKeys, useLayoutEffect, useRef, useState } from './lib.js';
 import { askOtherTabs, get, onPassphrase, setToken, takeToken } from './api.js';
 import { Inbox } from './inbox.js';
 import { NewRun } from './new.js';
@@ -39,7 +39,7 @@ function useTheme() {
   return [isDark, () => setTheme(isDark ? 'light' : 'dark')];
 }
 
-function TopBar({ path, needs, me, project, onProject, theme }) {
+function TopBar({ path, needs, me, project, onProject, onHelp, theme }) {
   const [isDark, toggle] = theme;
   const names = [...new Set((me?.projects || []).map((one) => one.name))];
   return html`<header class="top"><a class="brand only-wide" href="/">Ralph</a><span class="sep only-wide"></span>
@@ -56,6 +56,7 @@ function TopBar({ path, needs, me, project, onProject, theme }) {
     ${me && !me.read_only && me.role !== 'admin' && html`<span class="badge idle"><${Icon} name="none" />View only</span>`}
     <span class="sm dim only-wide">${me ? me.name : ''}</span>
     ${me?.can_start && me.role === 'admin' && !me.read_only && html`<a class="btn primary only-wide" href="/new"><${Icon} name="plus" />New run</a>`}
+    <button class="btn quiet icon only-wide" onClick=${onHelp} aria-label="Keys"><${Icon} name="keys" /></button>
     <button class="btn quiet icon" onClick=${toggle} aria-label=${isDark ? 'Use light colors' : 'Use dark colors'}>
       <${Icon} name="sun" /></button></header>`;
 }
@@ -80,28 +81,43 @@ function Login({ problem, onToken }) {
     <div class="acts"><button class="btn primary">Open</button></div></form></main>`;
 }
 
+// Stays open while the server checks what was typed, so that nothing typed meanwhile goes elsewhere.
 function Passphrase() {
-  const dialog = useRef(null);
   const [asked, setAsked] = useState(null);
   const [value, setValue] = useState('');
-  useEffect(() => {
-    onPassphrase((problem) => new Promise((resolve) => { setValue(''); setAsked({ problem, resolve }); }));
+  useLayoutEffect(() => {
+    onPassphrase({
+      ask: (problem) => new Promise((resolve) => { setValue(''); setAsked({ problem, resolve }); }),
+      end: () => setAsked(null),
+    });
   }, []);
-  useEffect(() => {
-    if (asked && !dialog.current.open) dialog.current.showModal();
-    if (!asked && dialog.current.open) dialog.current.close();
-  }, [asked]);
-  const finish = (text) => { asked?.resolve(text); setAsked(null); };
-  return html`<dialog ref=${dialog} class="dialog" aria-labelledby="pp"
-      onCancel=${(event) => { event.preventDefault(); finish(null); }}>
-    <form onSubmit=${(event) => { event.preventDefault(); finish(value); }}>
-      <h2 id="pp">Type your passphrase</h2>
+  const field = useRef(null);
+  useLayoutEffect(() => { if (asked && !asked.isChecking) field.current.focus(); }, [asked]);
+  const finish = (text) => {
+    if (asked.isChecking) return;
+    asked.resolve(text);
+    setAsked(text === null ? null : { ...asked, isChecking: true });
+  };
+  const submit = (event) => { event.preventDefault(); if (value) finish(value); };
+  return html`<${Dialog} isOpen=${Boolean(asked)} onClose=${() => finish(null)} title="Type your passphrase">
+    <form onSubmit=${submit}>
       <p class="dim">Agents must not decide this. The passphrase is valid in this tab for 15 minutes.</p>
-      <label class="field"><span class="sr">Passphrase</span><input type="password" autocomplete="current-password"
+      <label class="field"><span class="sr">Passphrase</span><input ref=${field} type="password" autocomplete="current-password"
         value=${value} onInput=${(event) => setValue(event.target.value)} /></label>
-      ${asked?.problem && html`<p class="sm c-fail row"><${Icon} name="failo" />${asked.problem}</p>`}
-      <div class="acts"><button class="btn primary" disabled=${!value}>Continue</button>
-        <button type="button" class="btn quiet" onClick=${() => finish(null)}>Cancel</button></div></form></dialog>`;
+      ${asked?.problem && !asked.isChecking && html`<p class="sm c-fail row" role="alert"><${Icon} name="failo" />${asked.problem}</p>`}
+      <div class="acts"><button class="btn primary" disabled=${!value || asked?.isChecking}>${asked?.isChecking ? 'Checking…' : 'Continue'}</button>
+        <button type="button" class="btn quiet" disabled=${asked?.isChecking} onClick=${() => finish(null)}>Cancel</button></div></form><//>`;
+}
+
+function KeysHelp({ isOpen, onClose }) {
+  const [isOn, setIsOn] = useState(areKeysOn());
+  const change = (event) => { switchKeys(event.target.checked); setIsOn(event.target.checked); };
+  return html`<${Dialog} isOpen=${isOpen} onClose=${onClose} title="Keys">
+    <p class="dim">These keys work on this screen, except while you type.</p>
+    ${isOpen && listKeys().map(([place, keys]) => html`<h3>${place}</h3><dl class="keys">${keys.map(([key, title]) => html`<div><dt><kbd>${key}</kbd></dt>
+      <dd>${title}</dd></div>`)}</dl>`)}
+    <label class="row keys-switch"><input type="checkbox" checked=${isOn} onChange=${change} />Use single keys in this browser</label>
+    <div class="acts"><button class="btn" onClick=${onClose}>Close</button></div><//>`;
 }
 
 function App() {
@@ -112,6 +128,7 @@ function App() {
   const [needs, setNeeds] = useState(0);
   const [project, setProject] = useState(sessionStorage.getItem('ralph-project') || '');
   const [said, setSaid] = useState('');
+  const [showsKeys, setShowsKeys] = useState(false);
 
   const load = async () => {
     try {
@@ -128,9 +145,10 @@ function App() {
   useEffect(() => { document.title = needs ? `(${needs}) Ralph` : 'Ralph'; }, [needs, path]);
   const choose = (name) => { sessionStorage.setItem('ralph-project', name); setProject(name); };
   const lost = (problem) => { if (problem?.status === 401) { setMe(null); setError(problem); } };
-  useKeys({ g: () => navigate('/') });
+  useKeys({ '?': ['This help', () => setShowsKeys(true)], g: ['Go to the inbox', () => navigate('/')] }, 'Everywhere');
 
-  const bar = html`<${TopBar} path=${path} needs=${needs} me=${me} project=${project} onProject=${choose} theme=${theme} />`;
+  const bar = html`<${TopBar} path=${path} needs=${needs} me=${me} project=${project} onProject=${choose} theme=${theme}
+    onHelp=${() => setShowsKeys(true)} />`;
   if (error?.status === 401) {
     return html`${bar}<${Login} problem=${`${error.what}.`} onToken=${(value) => { setToken(value); load(); }} />`;
   }
@@ -150,8 +168,10 @@ function App() {
       steer and answer here. To approve, land, undo and resume, set a passphrase in a terminal:${' '}
       <code>ralph web passphrase</code><//></div>`}
     ${screen}<${BottomBar} path=${path} needs=${needs} /><${Passphrase} />
+    <${KeysHelp} isOpen=${showsKeys} onClose=${() => setShowsKeys(false)} />
     <div class="sr" role="status" aria-live="polite">${said}</div>`;
 }
 
+switchKeys(areKeysOn());
 document.getElementById('app').textContent = '';
 render(html`<${App} />`, document.getElementById('app'));

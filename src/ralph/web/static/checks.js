@@ -140,7 +140,7 @@ function Detail({ view, check, point }) {
   const { result, error } = useResult(view, check, point);
   const log = result?.log || '';
   const rerun = check.command ? `cd ${quote(placeOf(view, check))} && ${check.command}` : '';
-  useKeys(rerun ? { y: () => copyText(rerun) } : {});
+  useKeys(rerun ? { y: ['Copy the command to rerun', () => copyText(rerun)] } : {}, 'Checks');
   useEffect(() => { setWhole(null); setProblem(null); }, [point.seq]);
   const load = async () => {
     try {

@@ -1,5 +1,5 @@
 // The diff of the whole run or of one turn, with comments on lines. Drafts stay in this tab; what is sent is kept by the run.
-import { html, Badge, clock, count, Empty, ErrorNote, Icon, Loading, onCtrlEnter, Prose, roleName, useEffect, useKeys, useLayoutEffect, useMedia, useRef, useState } from './lib.js';
+import { html, areKeysOn, Badge, clock, count, Empty, ErrorNote, Icon, Loading, onCtrlEnter, Prose, roleName, useEffect, useKeys, useLayoutEffect, useMedia, useRef, useState } from './lib.js';
 import { act, get } from './api.js';
 
 export function useDiff(view, turn, isWanted = true) {
@@ -39,7 +39,8 @@ export function DiffTab({ view, me, turn, onTurn }) {
       setState({ phase: '', text: '' });
     } catch (problem) { setState({ phase: '', text: `Nothing was sent: ${problem.what || problem.message}. ${problem.todo || ''}` }); }
   };
-  useKeys({ C: send });
+  useKeys({ C: ['Send the comments', send] }, 'Diff');
+  useKeys({ j: ['Next line', null], k: ['Previous line', null], c: ['Comment on the line', null] }, 'On a focused line of the diff');
   const turns = view.turns.filter((one) => one.files);
   const added = files.reduce((sum, file) => sum + file.added, 0);
   const removed = files.reduce((sum, file) => sum + file.removed, 0);
@@ -115,6 +116,7 @@ function FileBody({ file, view, sent, drafts, setDrafts, send, isMine, isSplit }
 // Only the first line of a file is a tab stop. From there, j and k or the arrows go from line to line, and c comments.
 function moveBetweenLines(event) {
   if (!event.target.classList.contains('add-comment') || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key.length === 1 && !areKeysOn()) return;
   if (/^[0-9]$/.test(event.key)) { event.stopPropagation(); return; }
   if (event.key === 'c') { event.preventDefault(); event.target.click(); return; }
   const step = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 }[event.key];

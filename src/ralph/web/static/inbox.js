@@ -1,8 +1,8 @@
 // The inbox and the list of runs: what needs the user first, then groups. Updates never move what the user points at.
 import { html, agentName, Bar, count, Empty, ErrorNote, firstLine, Icon, Loading, money, Note, Prose, span, spentMoney, State, useClock, useEffect, useKeys,
-  useMedia, useMemo, useRef, useState } from './lib.js';
+  useLayoutEffect, useMedia, useMemo, useRef, useState } from './lib.js';
 import { act, getTagged, stream } from './api.js';
-import { NeedCard } from './needs.js';
+import { cardId, NeedCard, useCards } from './needs.js';
 import { SelectBar, useSelection } from './select.js';
 
 const MAX_CARDS = 4;
@@ -27,17 +27,20 @@ export function Inbox({ me, project, isInbox, onLost, onNeeds, onSay }) {
     stops[Math.max(0, Math.min(stops.length - 1, at + step))]?.focus();
   };
   useKeys({
-    '/': () => field.current.focus(),
-    w: () => nextNeed(area.current),
-    j: () => moveTo(1), k: () => moveTo(-1),
-    s: () => isMine && selection.toggleMode(),
-    x: (event) => selection.isOn && selection.toggle(event.target.closest?.('tr[data-key]')?.dataset.key),
-    Enter: (event) => event.target.closest?.('tr[tabindex]')?.querySelector('a')?.click(),
-  });
+    '/': ['Filter runs', () => field.current.focus()],
+    w: ['Next run that needs you', () => nextNeed(area.current)],
+    j: ['Next card or run', () => moveTo(1)], k: ['Previous card or run', () => moveTo(-1)],
+    Enter: ['Open the focused run', (event) => event.target.closest?.('tr[tabindex]')?.querySelector('a')?.click()],
+    ...(isMine && { s: ['Select several runs', selection.toggleMode] }),
+    ...(selection.isOn && { x: ['Select the focused run', (event) => selection.toggle(event.target.closest?.('tr[data-key]')?.dataset.key)] }),
+  }, 'Inbox and runs');
 
   const rows = list.rows;
-  const cards = isInbox && !selection.isOn ? chooseCards(rows) : [];
-  const shown = new Set(cards.map((card) => card.row.key));
+  const isOpen = ({ row, id }) => !byKey.has(row.key) || byKey.get(row.key).needs.some((need) => cardId(row, need) === id);
+  const byKey = new Map(rows.map((row) => [row.key, row]));
+  const hasCards = isInbox && !selection.isOn;
+  const [cards, keepAnswered] = useCards(hasCards ? chooseCards(rows) : [], isOpen, `${hasCards} ${project} ${query}`);
+  const shown = new Set(cards.filter((card) => !card.goneAt).map((card) => card.row.key));
   const rest = rows.filter((row) => !shown.has(row.key));
   return html`<main class="page" id="main" ref=${area} onPointerEnter=${() => list.hold(true)}
       onPointerLeave=${() => list.hold(false)}>
@@ -62,8 +65,8 @@ export function Inbox({ me, project, isInbox, onLost, onNeeds, onSay }) {
     ${list.data && !rows.length && html`<${NoRuns} isFiltered=${Boolean(query || project)} />`}
     ${isInbox && cards.length > 0 && html`<div class="sec"><h2>Needs you</h2><span class="count need">${list.needs}</span>
       <span class="sm dimmer only-wide">${me.groups['needs you'][1]}</span></div>
-      <section class="cards" aria-label="Needs you">${cards.map(({ row, need, n }) => html`<${NeedCard} key=${`${row.key}-${need.kind}-${need.id}`}
-        row=${row} need=${need} label=${row.need_labels[n]} now=${now} me=${me} onDone=${onSay} />`)}</section>`}
+      <section class="cards" aria-label="Needs you">${cards.map(({ row, need, n, id, goneAt }) => html`<${NeedCard} key=${id} id=${id}
+        row=${row} need=${need} label=${row.need_labels[n]} now=${now} me=${me} isOver=${Boolean(goneAt)} onDone=${(said) => { keepAnswered(id); onSay(said); }} />`)}</section>`}
     ${isInbox && !selection.isOn && list.data && rows.length > 0 && !cards.length && html`<section class="box"><${Empty} title="Nothing needs you">
       ${list.data.counts.working ? `${list.data.counts.working} working.` : 'No run is working.'} The next one that needs you shows
       here.<//></section>`}
@@ -86,7 +89,7 @@ function chooseCards(rows) {
     const isAsking = row.attention === 0;
     if (!isAsking && cards.length >= MAX_CARDS) continue;
     if (cards.length >= 3 * MAX_CARDS) break;
-    row.needs.slice(0, isAsking ? 3 : 1).forEach((need, n) => cards.push({ row, need, n }));
+    row.needs.slice(0, isAsking ? 3 : 1).forEach((need, n) => cards.push({ row, need, n, id: cardId(row, need) }));
   }
   return cards;
 }
@@ -173,8 +176,15 @@ function useRows(query, onLost) {
   const [pending, setPending] = useState(0);
   const held = useRef(false);
   const timer = useRef(0);
+  const loads = useRef({ asked: 0, shown: 0, wanted: '' });
+  const wanted = `${pages} ${query}`;
+  loads.current.wanted = wanted;
 
   const load = async () => {
+    loads.current.asked += 1;
+    const number = loads.current.asked;
+    // Answers can overtake each other, and the user may have typed another filter since.
+    const isOld = () => number < loads.current.shown || loads.current.wanted !== wanted;
     try {
       let all = null;
       let cursor = 0;
@@ -183,9 +193,12 @@ function useRows(query, onLost) {
         all = all ? { ...found, rows: [...all.rows, ...found.rows] } : found;
         cursor = found.cursor;
       }
+      if (isOld()) return;
+      loads.current.shown = number;
       setData(all);
       setError(null);
     } catch (problem) {
+      if (isOld()) return;
       onLost(problem);
       setError(problem);
     }
@@ -193,17 +206,18 @@ function useRows(query, onLost) {
   useEffect(() => { load(); }, [query, pages]);
   useEffect(() => {
     const later = () => { clearTimeout(timer.current); timer.current = setTimeout(load, 150); };
-    return stream('runs=1', {
+    const end = stream('runs=1', {
       onEvent: (kind, event) => { if (kind !== 'start' || event.gap) later(); },
       onState: (state) => {
         if (state.error) onLost(state.error);
         setOffline((before) => (state.connected ? '' : before || new Date().toTimeString().slice(0, 8)));
       },
     });
+    return () => { end(); clearTimeout(timer.current); };
   }, [query, pages]);
 
   const keys = (data?.rows || []).map((row) => row.key).join('\n');
-  useEffect(() => {
+  useLayoutEffect(() => {
     const fresh = keys ? keys.split('\n') : [];
     const isBusy = held.current || document.activeElement?.closest?.('.cards, .runs');
     if (!order.length || !isBusy) { setOrder(fresh); setPending(0); return; }

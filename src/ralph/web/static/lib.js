@@ -1,7 +1,7 @@
 // What every screen uses: templates, icons, labels, times and numbers.
 import { h } from './vendor/preact.js';
 import htm from './vendor/htm.js';
-import { useEffect, useReducer, useRef, useState } from './vendor/hooks.js';
+import { useEffect, useLayoutEffect, useReducer, useRef, useState } from './vendor/hooks.js';
 
 export const html = htm.bind(h);
 
@@ -113,20 +113,57 @@ export function useShort(items, most) {
   return [items.slice(0, most), html`<li><button class="linkish sm" onClick=${() => setIsWhole(true)}>Show ${rest} earlier</button></li>`];
 }
 
-// Keys act only if the user is not typing. `keys` maps a key to a function.
-export function useKeys(keys, within = null) {
-  const latest = useRef(keys);
-  latest.current = keys;
-  useEffect(() => {
-    const target = within?.current || document;
+// Single keys can be switched off, because dictation and some keyboards press them by accident. The choice stays in this browser.
+export function areKeysOn() {
+  return localStorage.getItem('ralph-keys') !== 'off';
+}
+
+export function switchKeys(isOn) {
+  localStorage.setItem('ralph-keys', isOn ? 'on' : 'off');
+  document.documentElement.dataset.keys = isOn ? 'on' : 'off';
+}
+
+// The keys that act now, for the help. Every screen adds its own.
+const shown = new Set();
+
+export function listKeys() {
+  const places = new Map();
+  for (const { current } of shown) {
+    if (!places.has(current.place)) places.set(current.place, new Map());
+    const known = places.get(current.place);
+    for (const [key, [title]] of Object.entries(current.keys)) if (title) known.set(key, title);
+  }
+  return [...places].map(([place, keys]) => [place, [...keys]]).filter(([, keys]) => keys.length);
+}
+
+// Keys act only if the user is not typing. `keys` maps a key to its title and its function; a function of null is only listed.
+// Before the browser paints: a user who presses a key as soon as the page shows it is heard.
+export function useKeys(keys, place, within = null) {
+  const latest = useRef(null);
+  latest.current = { keys, place };
+  useLayoutEffect(() => {
+    const target = within ? within.current : document;
     const handle = (event) => {
       if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
-      const action = latest.current[event.key];
+      if (event.target.closest?.('dialog') || (event.key.length === 1 && !areKeysOn())) return;
+      const [, action] = latest.current.keys[event.key] || [];
       if (action) { event.preventDefault(); action(event); }
     };
-    target.addEventListener('keydown', handle);
-    return () => target.removeEventListener('keydown', handle);
+    shown.add(latest);
+    target?.addEventListener('keydown', handle);
+    return () => { shown.delete(latest); target?.removeEventListener('keydown', handle); };
   }, [within?.current]);
+}
+
+// A modal dialog. It opens before the browser paints, and gives the focus back when it closes.
+export function Dialog({ isOpen, onClose, title, children }) {
+  const dialog = useRef(null);
+  useLayoutEffect(() => {
+    if (isOpen && !dialog.current.open) dialog.current.showModal();
+    if (!isOpen && dialog.current.open) dialog.current.close();
+  });
+  return html`<dialog ref=${dialog} class="dialog" aria-label=${title} onClose=${() => isOpen && onClose()}
+    onCancel=${(event) => { event.preventDefault(); onClose(); }}>${isOpen && html`<h2>${title}</h2>${children}`}</dialog>`;
 }
 
 // For text fields: Ctrl+Enter does what the button below does. Enter alone makes a new line.
@@ -197,5 +234,5 @@ export function firstLine(text) {
   return (text || '').trim().split('\n')[0].replace(/^#+\s*/, '');
 }
 
-export { h, useEffect, useRef, useState };
-export { useCallback, useLayoutEffect, useMemo } from './vendor/hooks.js';
+export { h, useEffect, useLayoutEffect, useRef, useState };
+export { useMemo } from './vendor/hooks.js';

@@ -1,36 +1,67 @@
 // Cards for what needs the user, answered in place. Keys work only while the card has the focus.
-import { html, Badge, CopyButton, count, firstLine, Icon, onCtrlEnter, Prose, clock, sentence, span, useKeys, useRef, useState } from './lib.js';
+import { html, Badge, CopyButton, count, firstLine, Icon, onCtrlEnter, Prose, clock, sentence, span, useKeys, useLayoutEffect, useRef, useState } from './lib.js';
 import { act } from './api.js';
 
-export function NeedCard({ row, need, label, now, me, onDone, showsRun = true }) {
+const KEPT_SECONDS = 20;
+const ON_CARD = 'On the focused card';
+const SNOOZED = 'Snoozed for an hour. A question ends the snooze.';
+
+export function cardId(row, need) {
+  return `need-${row.key}-${need.kind}-${need.id}-${need.since}`.replace(/\s/g, '-');
+}
+
+// The cards to show. One that was answered stays for a while in its place, with what came of it, so that nothing jumps.
+// `cards` are those that are open now; `isOpen` says of a need whether the run still has it. Another `scope` begins anew.
+export function useCards(cards, isOpen, scope) {
+  const known = useRef({ scope: '', cards: [], answered: new Set() });
+  if (known.current.scope !== scope) known.current = { scope, cards: [], answered: new Set() };
+  const { answered } = known.current;
+  const ids = new Set(cards.map((card) => card.id));
+  const now = Date.now();
+  const shown = [...cards];
+  known.current.cards.forEach((card, at) => {
+    const isLeft = !ids.has(card.id) && (answered.has(card.id) || !isOpen(card));
+    const goneAt = card.goneAt || now;
+    const hasFocus = document.activeElement?.closest?.('.card')?.id === card.id;
+    if (isLeft && (hasFocus || now - goneAt < KEPT_SECONDS * 1000)) shown.splice(at, 0, { ...card, goneAt });
+  });
+  known.current.cards = shown;
+  return [shown, (id) => answered.add(id)];
+}
+
+export function NeedCard({ id, row, need, label, now, me, isOver = false, onDone, showsRun = true }) {
   const card = useRef(null);
   const [state, setState] = useState({ phase: 'open', text: '' });
   const isMine = me.role === 'admin' && !me.read_only;
+  // The button that was pressed is gone then. The keyboard goes on at the card.
+  useLayoutEffect(() => { if (state.hadFocus) card.current.focus(); }, [state]);
 
   const run = async (action, body, said) => {
     setState({ phase: 'sending', text: '' });
     try {
       await act(row.key, action, body);
-      setState({ phase: 'done', text: said });
-      onDone?.(said);
+      setState({ phase: 'done', text: said, hadFocus: card.current?.contains(document.activeElement) });
+      onDone?.(said, id);
     } catch (error) {
       const text = error.code === 'cancelled' ? '' : `${error.what || error.message}. ${error.todo || ''}`;
       setState({ phase: 'open', text });
     }
   };
-  if (state.phase === 'done') {
-    return html`<article class="card done" tabindex="0"><p class="row"><${Icon} name="pass" tone="pass" />
-      <span>${state.text}</span></p></article>`;
+  if (state.phase === 'done' || (isOver && state.phase === 'open')) {
+    const isDone = state.phase === 'done';
+    return html`<article class="card done" id=${id} tabindex="0" ref=${card} aria-label=${firstLine(row.task) || row.id}><p class="row"><${Icon} name=${isDone
+      ? 'pass' : 'none'} tone=${isDone ? 'pass' : 'idle'} /><span>${isDone ? state.text : 'This no longer needs you.'}
+      ${showsRun && html` <a class="link" href=${`/r/${row.key}`}>${firstLine(row.task) || row.id}</a>`}</span></p></article>`;
   }
   const shared = { row, need, run, me, isMine, card, now, showsRun, isSending: state.phase === 'sending' };
-  const Body = BODIES[need.kind] || ResumeBody;
-  const id = `need-${row.key}-${need.kind}-${need.id}`;
-  return html`<article class="card" tabindex="0" ref=${card} aria-labelledby=${id} data-need=${need.kind}>
+  const Body = need.options.includes('accept') ? Decision : BODIES[need.kind] || ResumeBody;
+  const title = `${id}-title`;
+  return html`<article class="card" id=${id} tabindex="0" ref=${card} aria-labelledby=${title} data-need=${need.kind}>
     <div class="meta"><${Badge} label=${label} />
       ${showsRun && html`<a class="cut" href=${`/r/${row.key}`}>${firstLine(row.task) || row.id}</a>`}
       <span class="grow"></span><span class="now">${showsRun && html`<span class="only-wide">${row.project_name} · </span>`}
       ${need.since ? `waiting ${span(now - need.since)}` : ''}</span></div>
-    <${Body} ...${shared} id=${id} />
+    <${Body} ...${shared} id=${title} />
     ${state.text && html`<p class="sm c-fail row" role="alert"><${Icon} name="failo" />${state.text}</p>`}</article>`;
 }
 
@@ -41,10 +72,13 @@ function Question({ row, need, run, isMine, isSending, card, id }) {
   const area = useRef(null);
   const answer = choice === own ? text.trim() : need.options[choice];
   const send = () => answer && isMine && !isSending && run('answers', { question: need.id, text: answer }, `Answered “${answer}”. The agent gets it now.`);
-  const keys = { r: send };
-  need.options.forEach((_, n) => { keys[String(n + 1)] = () => setChoice(n); });
-  keys[String(own + 1)] = () => { setChoice(own); setTimeout(() => area.current?.focus()); };
-  useKeys(isMine ? keys : {}, card);
+  const [writes, setWrites] = useState(0);
+  const write = () => { setChoice(own); setWrites(writes + 1); };
+  useLayoutEffect(() => { if (writes) area.current?.focus(); }, [writes]);
+  const keys = { r: ['Send the answer', send] };
+  need.options.forEach((option, n) => { keys[String(n + 1)] = [`Choose “${option}”`, () => setChoice(n)]; });
+  keys[String(own + 1)] = ['Answer in your own words', write];
+  useKeys(isMine ? keys : {}, ON_CARD, card);
   const name = `${row.key}-${need.id}`;
   const [question, ...why] = need.text.trim().split('\n');
   return html`<h3 class="ask" id=${id}><${Prose} text=${question} /></h3>
@@ -54,7 +88,7 @@ function Question({ row, need, run, isMine, isSending, card, id }) {
       <input type="radio" name=${name} checked=${choice === n} onChange=${() => setChoice(n)} />${option}
       <span class="grow"></span><kbd class="only-wide">${n + 1}</kbd></label>`)}
     ${own > 0 && html`<label class=${`choice ${choice === own ? 'on' : ''}`}><input type="radio" name=${name}
-      checked=${choice === own} onChange=${() => { setChoice(own); setTimeout(() => area.current?.focus()); }} />Something else, in
+      checked=${choice === own} onChange=${write} />Something else, in
       my words…<span class="grow"></span><kbd class="only-wide">${own + 1}</kbd></label>`}
     ${choice === own && html`<label class="composer"><span class="sr">Your answer</span><textarea ref=${area} rows="2"
       placeholder="Your answer" value=${text} onKeyDown=${onCtrlEnter(send)} onInput=${(event) => setText(event.target.value)}></textarea></label>`}
@@ -70,7 +104,7 @@ function Approval({ need, run, isMine, isSending, card, id }) {
   const choose = (choice, said) => run('approve', { choice, text }, said);
   const keep = () => choose('approve', 'Approved. The session keeps what it learned and continues.');
   const skip = () => choose('skip', 'Skipped. The session continues without it.');
-  useKeys(isMine ? { a: keep, d: skip } : {}, card);
+  useKeys(isMine ? { a: ['Approve', keep], d: ['Skip', skip] } : {}, ON_CARD, card);
   return html`<h3 class="ask" id=${id}>Keep what this session learned?</h3><p class="why"><${Prose} text=${sentence(need.text)} /></p>
     <label class="composer body"><span class="sr">What to keep</span><textarea rows="2" value=${text}
       placeholder="What to keep, if not all of it" onInput=${(event) => setText(event.target.value)}></textarea></label>
@@ -92,8 +126,8 @@ function ResumeBody({ row, need, run, isMine, isSending, card, showsRun, id }) {
   const canGo = isMine && !isSending && (!asks || text.trim());
   const go = () => canGo && run('resume', { text }, 'It continues now.');
   const area = useRef(null);
-  const aside = () => run('snooze', { minutes: 60 }, 'Snoozed for an hour. A question ends the snooze.');
-  useKeys(isMine ? { r: () => area.current?.focus(), z: aside } : {}, card);
+  const aside = () => run('snooze', { minutes: 60 }, SNOOZED);
+  useKeys(isMine ? { r: ['Write', () => area.current?.focus()], z: ['Snooze for an hour', aside] } : {}, ON_CARD, card);
   const title = { guidance: 'How should it continue?', feedback: 'What should change in the next iteration?',
     unproven: 'The result could not be verified' }[need.kind] || 'It stopped before it was done';
   return html`<h3 class="ask" id=${id}>${title}</h3><p class="why"><${Prose} text=${sentence(need.text)} /></p>
@@ -110,17 +144,19 @@ function ResumeBody({ row, need, run, isMine, isSending, card, showsRun, id }) {
 }
 
 // The decision is the user's alone, so that no button stands out.
-function Unproven({ row, need, run, isMine, isSending, card, showsRun, id }) {
+function Decision({ row, need, run, isMine, isSending, card, showsRun, id }) {
   const [text, setText] = useState('');
   const area = useRef(null);
   const passed = row.checks_passed ?? row.checks.filter((check) => !check.scope && check.status === 'passed').length;
-  const aside = () => run('snooze', { minutes: 60 }, 'Snoozed for an hour. A question ends the snooze.');
-  useKeys(isMine ? { r: () => area.current?.focus(), z: aside } : {}, card);
-  if (!need.options.includes('accept')) return html`<${ResumeBody} ...${{ row, need, run, isMine, isSending, card, showsRun, id }} />`;
+  const isHeldUp = need.findings.length > 0;
+  const aside = () => run('snooze', { minutes: 60 }, SNOOZED);
+  useKeys(isMine ? { r: ['Write', () => area.current?.focus()], z: ['Snooze for an hour', aside] } : {}, ON_CARD, card);
   const cannot = !isMine || isSending || !text.trim();
-  return html`<h3 class="ask" id=${id}>Accept this result without a proof?</h3><p class="why"><${Prose} text=${sentence(need.text)} /></p>
-    ${passed > 0 && html`<ul class="body facts"><li><${Icon} name="check" tone="pass" />${count(passed, 'check')} ${passed === 1 ? 'passes' : 'pass'} in
-      the workspace</li></ul>`}
+  return html`<h3 class="ask" id=${id}>${isHeldUp ? 'Are these changes right?' : 'Accept this result without a proof?'}</h3>
+    <p class="why"><${Prose} text=${sentence(need.text)} /></p>
+    <ul class="body facts">${passed > 0 && html`<li><${Icon} name="check" tone="pass" />${count(passed, 'check')} ${passed === 1 ? 'passes' : 'pass'} in
+      the workspace</li>`}${need.findings.slice(0, 3).map((finding) => html`<li><${Icon} name="warn" tone="need" /><span><${Prose} text=${finding} /></span></li>`)}
+      ${need.findings.length > 3 && html`<li class="sm dim">and ${need.findings.length - 3} more</li>`}</ul>
     <label class="composer body"><span class="sr">Your reason</span><textarea ref=${area} rows="2" value=${text}
       placeholder="Why the work is right, or what to change" onInput=${(event) => setText(event.target.value)}></textarea></label>
     <div class="acts"><button class="btn" disabled=${cannot} onClick=${() => run('accept', { text }, 'Accepted. Ralph runs the checks once more.')}>Accept…</button>
@@ -146,4 +182,4 @@ function Missing({ row, need, id }) {
       <${CopyButton} text=${need.command} label="Copy command" kind="quiet" /></div>`;
 }
 
-const BODIES = { question: Question, approval: Approval, unproven: Unproven, conflict: Conflict, missing: Missing };
+const BODIES = { question: Question, approval: Approval, conflict: Conflict, missing: Missing };

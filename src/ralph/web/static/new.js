@@ -1,5 +1,5 @@
 // Start a run: the form is a dry run. What the run would do, may use and starts is shown before the button.
-import { html, ErrorNote, Icon, Note, onCtrlEnter, Prose, sentence, useEffect, useRef, useState } from './lib.js';
+import { html, ErrorNote, Icon, Note, onCtrlEnter, Prose, sentence, useEffect, useLayoutEffect, useRef, useState } from './lib.js';
 import { send } from './api.js';
 import { navigate } from './app.js';
 
@@ -45,7 +45,7 @@ export function NewRun({ me, project }) {
   };
   const wrong = FIELDS[(error || state.error)?.where]?.[0];
   const area = useRef(null);
-  useEffect(() => { area.current?.focus(); }, []);
+  useLayoutEffect(() => { area.current?.focus(); }, []);
   if (!me.projects.length) {
     return html`<main class="page" id="main"><h1>New run</h1><div class="box"><div class="empty"><b>No project yet</b>Use Ralph once in a project, for example
       <code>ralph doctor</code>. It is then listed here.</div></div></main>`;

@@ -1,12 +1,12 @@
 // The page of one run: headline, limits, actions, the work on the left, tabs.
 import { html, agentName, Badge, Bar, clock, CopyButton, count, ErrorNote, firstLine, Icon, Loading, money, Note, Prose, roleName, sentence, span, spentMoney, tokens, useClock, useEffect,
-  useKeys, useRef, useShort, useState } from './lib.js';
+  useKeys, useLayoutEffect, useRef, useShort, useState } from './lib.js';
 import { act, get, stream } from './api.js';
 import { navigate } from './app.js';
 import { ChecksTab, columnsOf, labelOf, pointAt } from './checks.js';
 import { DiffTab } from './diff.js';
 import { LiveTab } from './live.js';
-import { NeedCard } from './needs.js';
+import { cardId, NeedCard, useCards } from './needs.js';
 import { Composer, SignalList, SignalsTab } from './signals.js';
 
 const KEPT_OUTPUTS = 2000;
@@ -18,7 +18,7 @@ export function RunPage({ id, tab, me, onLost, onSay }) {
   const [diffTurn, setDiffTurn] = useState('');
   const [iteration, setIteration] = useState(null);
   const [panel, setPanel] = useState('');
-  const [problem, setProblem] = useState('');
+  const [problem, setProblem] = useState(null);
   const composer = useRef(null);
   const isMine = me.role === 'admin' && !me.read_only && !gone;
   const current = tab || (view && !view.alive ? 'checks' : 'live');
@@ -29,17 +29,19 @@ export function RunPage({ id, tab, me, onLost, onSay }) {
   useEffect(() => { if (view) onSay(`${view.display.label[1]}: ${view.headline}`); }, [view?.display.label[1]]);
 
   const send = async (action, body) => {
-    setProblem('');
+    setProblem(null);
     try {
-      await act(id, action, body);
+      const done = await act(id, action, body);
       setPanel('');
+      if (done.landed === false) setProblem({ what: 'The work has not landed', todo: describeLanding(done) });
       reload();
-    } catch (failed) { if (failed.code !== 'cancelled') setProblem(`${failed.what || failed.message}. ${failed.todo || ''}`); }
+    } catch (failed) { if (failed.code !== 'cancelled') setProblem({ what: failed.what || failed.message, where: failed.where, todo: failed.todo }); }
   };
+  const [steers, setSteers] = useState(0);
+  useLayoutEffect(() => { if (steers) composer.current?.focus(); }, [steers]);
   const steer = () => {
-    if (composer.current?.offsetParent) { composer.current.focus(); return; }
-    open('signals');
-    setTimeout(() => composer.current?.focus(), 50);
+    if (!composer.current?.offsetParent) open('signals');
+    setSteers(steers + 1);
   };
   const step = (by) => {
     const numbers = view.turns.map((one) => one.number);
@@ -48,27 +50,33 @@ export function RunPage({ id, tab, me, onLost, onSay }) {
     open('live');
   };
   const tabs = ['live', 'checks', 'diff', 'signals'];
-  const keys = { ':': steer, '[': () => step(-1), ']': () => step(1), w: () => document.querySelector('.card[tabindex]')?.focus() };
-  tabs.forEach((name, n) => { keys[String(n + 1)] = () => open(name); });
-  if (isMine && view?.alive) keys.p = () => send('signals', { type: view.paused ? 'RESUME' : 'PAUSE' });
-  useKeys(view ? keys : {});
+  const canPause = isMine && view?.alive;
+  const keys = {
+    ':': ['Steer', steer], '[': ['Previous turn', () => step(-1)], ']': ['Next turn', () => step(1)],
+    w: ['Go to what needs you', () => document.querySelector('.card[tabindex]')?.focus()],
+    ...(canPause && { p: ['Pause, or do not pause', () => send('signals', { type: view.paused ? 'RESUME' : 'PAUSE' })] }),
+  };
+  tabs.forEach((name, n) => { keys[String(n + 1)] = [`Show ${name}`, () => open(name)]; });
+  useKeys(view ? keys : {}, 'This run');
+  const row = view && { ...view, id: view.run.id, task: view.run.task, project: view.run.project };
+  const openCards = view ? view.needs.slice(0, 4).map((need, n) => ({ row, need, n, id: cardId(row, need), label: view.display.need_labels[n] })) : [];
+  const [cards, keepAnswered] = useCards(openCards, (card) => view.needs.some((need) => cardId(row, need) === card.id), id);
 
   if (error && !view) return html`<main class="page" id="main"><${ErrorNote} error=${error} onRetry=${reload} /><p class="more"><a class="btn" href="/">Inbox</a></p></main>`;
   if (!view) return html`<main class="page" id="main"><${Loading} lines=${6} /></main>`;
-  const row = { ...view, id: view.run.id, task: view.run.task, project: view.run.project };
   const side = html`<aside class="pane side r only-wide" aria-label="Signals"><div class="sec"><h2>Signals</h2><span class="count">${view.signals.length}</span>
       <span class="grow"></span><a class="link sm" href=${`/r/${id}/signals`}>All</a></div>
     <${Composer} view=${view} me=${me} composer=${composer} onSaid=${reload} /><${SignalList} view=${view} now=${now} most=${6} /></aside>`;
   return html`<${Head} view=${view} now=${now} id=${id} tab=${current} isMine=${isMine} panel=${panel} setPanel=${setPanel} send=${send} steer=${steer} />
-    ${(problem || offline || gone || view.doubt || view.needs.length > 0) && html`<div class="strip">
-      ${problem && html`<${Note} kind="fail" icon="failo">${problem}<//>`}
+    ${(problem || offline || gone || view.doubt || cards.length > 0) && html`<div class="strip">
+      ${problem && html`<${ErrorNote} error=${problem} />`}
       ${gone && html`<${Note} kind="need"><b>The run was removed.</b> This is its last known state. <a class="link" href="/">Inbox</a><//>`}
       ${offline && !gone && html`<${Note} kind="need"><b>Not connected.</b> What you see is from ${offline}. Trying again.<//>`}
       ${view.doubt && html`<${Note} kind="need"><b>Ralph cannot verify this run:</b> ${view.doubt}.<//>`}
       ${!gone && isReview && view.needs.length > 0 && html`<a class="note need only-phone" href=${`/r/${id}/${view.alive ? 'live' : 'checks'}`}>
         <${Icon} name=${view.display.need_labels[0][0]} tone="need" /><span><b>${view.display.need_labels[0][1]}.</b> <${Prose} text=${sentence(firstLine(view.needs[0].text))} /></span></a>`}
-      ${!gone && html`<div class=${`needs ${isReview ? 'only-wide' : ''}`}>${view.needs.slice(0, 4).map((need, n) => html`<${NeedCard} key=${`${need.kind}-${need.id}`} row=${row} need=${need} label=${view.display.need_labels[n]}
-        now=${now} me=${me} showsRun=${false} onDone=${(said) => { onSay(said); reload(); }} />`)}</div>`}</div>`}
+      ${!gone && html`<div class=${`needs ${isReview ? 'only-wide' : ''}`}>${cards.map(({ need, label, id: card, goneAt }) => html`<${NeedCard} key=${card} id=${card} row=${row} need=${need} label=${label}
+        now=${now} me=${me} showsRun=${false} isOver=${Boolean(goneAt)} onDone=${(said) => { keepAnswered(card); onSay(said); reload(); }} />`)}</div>`}</div>`}
     <main class=${`panes ${current === 'diff' ? 'two' : ''} ${current === 'signals' ? 'two' : ''}`} id="main">
       ${current === 'diff' ? html`<${DiffTab} view=${view} me=${me} turn=${diffTurn} onTurn=${setDiffTurn} />` : html`
         <${Work} view=${view} now=${now} turn=${turn} iteration=${iteration} onTurn=${(number) => { setTurn(number); open('live'); }}
@@ -76,6 +84,11 @@ export function RunPage({ id, tab, me, onLost, onSay }) {
         ${current === 'live' && html`<${LiveTab} view=${view} outputs=${outputs} now=${now} selected=${turn} />${side}`}
         ${current === 'checks' && html`<${ChecksTab} view=${view} iteration=${iteration} onIteration=${setIteration} />${side}`}
         ${current === 'signals' && html`<${SignalsTab} view=${view} me=${me} now=${now} composer=${composer} />`}`}</main>`;
+}
+
+// Why the work is still on its own branch. The notice also says what to type.
+function describeLanding({ failed, notice }) {
+  return failed.length ? `${notice}. These checks fail: ${failed.map((title) => `\`${title}\``).join(', ')}. Send it back, or merge it yourself.` : notice;
 }
 
 function Head({ view, now, id, tab, isMine, panel, setPanel, send, steer }) {
@@ -136,7 +149,7 @@ function Confirm({ view, panel, onClose, send }) {
   const end = view.run.id.slice(-4);
   const [typed, setTyped] = useState('');
   const field = useRef(null);
-  useEffect(() => { field.current?.focus(); }, [panel]);
+  useLayoutEffect(() => { field.current?.focus(); }, [panel]);
   const go = (event) => {
     event.preventDefault();
     if (panel !== 'undo' && typed !== end) return;

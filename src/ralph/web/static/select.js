@@ -1,5 +1,5 @@
 // Several runs at once: choose them in the list, then pause, abort or remove them together. Each answer of the server is shown.
-import { html, count, firstLine, Icon, useRef, useEffect, useState } from './lib.js';
+import { html, count, firstLine, Icon, useRef, useLayoutEffect, useState } from './lib.js';
 import { act } from './api.js';
 
 const ACTIONS = {
@@ -42,7 +42,7 @@ export function SelectBar({ selection, rows, onSay, onDone }) {
   const [typed, setTyped] = useState('');
   const [state, setState] = useState({ isSending: false, done: '', failed: [] });
   const field = useRef(null);
-  useEffect(() => { field.current?.focus(); }, [panel]);
+  useLayoutEffect(() => { field.current?.focus(); }, [panel]);
   const chosen = rows.filter((row) => selection.keys.has(row.key));
   const fitting = (name) => chosen.filter(ACTIONS[name].fits);
   const run = async (name) => {
