@@ -284,6 +284,7 @@ class TestCommandLine:
     def test_the_doctor_knows_it(self, bench: Bench) -> None:
         assert "ok   agent      parrot: parrot 0.1.0, not tested, signed in (PARROT_API_KEY)" in bench.ralph("doctor")
 
+    @pytest.mark.slow
     def test_broken_package_is_a_bad_line_and_affects_no_other(self, bench: Bench) -> None:
         install(bench.place / "site", "ralph-agent-dodo", "dodo", "import extinct", dodo="dodo:Dodo")
         install(bench.place / "site", "impostor", "", None, codex="dodo:Dodo")
@@ -311,6 +312,7 @@ class TestCommandLine:
         bench.ralph("cost", without=True)
 
 
+@pytest.mark.slow
 def test_an_adapter_of_a_third_party_passes_a_strict_type_check(tmp_path: Path) -> None:
     """Ralph ships its types (`py.typed`): without them, mypy takes everything that comes from it for Any."""
     assert Path(ralph.__file__).with_name("py.typed").exists()

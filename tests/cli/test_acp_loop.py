@@ -58,6 +58,7 @@ def test_agent_that_is_not_signed_in_ends_the_run_with_advice(acp: Project) -> N
     assert "Log in (Run `agent login`)" in done.out
 
 
+@pytest.mark.slow
 def test_program_that_is_not_an_agent_ends_the_run_with_advice(acp: Project) -> None:
     done = acp.ralph("loop", "Say hello", "--until", UNTIL, "--yes", "--agent-acp", "true")
     assert done.code == 6
@@ -69,6 +70,7 @@ def test_a_dry_run_shows_the_command(acp: Project) -> None:
     assert "acp_bridge --model m1 -- true --acp < prompt" in done.out
 
 
+@pytest.mark.slow
 def test_the_bridge_can_be_called_alone(acp: Project) -> None:
     words = [RALPH, "acp-bridge", "--patience", "30", "--", sys.executable, AGENT, json.dumps(DONE)]
     environment = {"ACP_LOG": str(acp.home / "log"), "PATH": "/usr/bin:/bin"}

@@ -44,30 +44,24 @@ def forged(project: Project) -> Project:
 
 
 class TestForgedSuccess:
-    def test_status_says_that_it_is_only_claimed(self, forged: Project) -> None:
+    def test_every_command_says_that_success_is_only_claimed(self, forged: Project) -> None:
+        adopt = f"ralph resume {forged.run.name} --adopt"
         shown = forged.ralph("status").out
         assert "claimed: success" in shown
         assert "cost unknown" in shown, "what it claims to have cost is not verified"
         assert "$" not in shown
         assert "something other than Ralph changed its journal" in shown
-        assert f"ralph resume {forged.run.name} --adopt" in shown
+        assert adopt in shown
         [row] = forged.ralph("status", "--json").json["runs"]
         assert row["state"] == "claimed: success"
         assert row["headline"] == "not verified: something other than Ralph changed its journal"
-        assert row["next"] == f"ralph resume {forged.run.name} --adopt"
-
-    def test_logs_say_it_below_the_claimed_end(self, forged: Project) -> None:
-        shown = forged.ralph("logs").out
-        _, _, rest = shown.partition("ended: success, all checks pass\n")
-        assert rest.strip().startswith("NOT VERIFIED: something other than Ralph changed its journal.")
-        assert f"ralph resume {forged.run.name} --adopt" in rest
-
-    def test_doctor_finds_it(self, forged: Project) -> None:
+        assert row["next"] == adopt
+        _, _, below_the_claimed_end = forged.ralph("logs").out.partition("ended: success, all checks pass\n")
+        assert below_the_claimed_end.strip().startswith("NOT VERIFIED: something other than Ralph changed its journal.")
+        assert adopt in below_the_claimed_end
         found = forged.ralph("doctor")
         assert found.code == 2
         assert "something other than Ralph changed its journal" in found.out
-
-    def test_resume_and_land_refuse_it(self, forged: Project) -> None:
         refused = forged.ralph("resume", forged.run.name)
         assert refused.code == 2
         assert "--adopt" in refused.err
@@ -117,6 +111,7 @@ class TestACutJournal:
         assert f"ralph resume {cut.run.name} --adopt" in said.out
         assert "lines are missing at the end of its journal" in cut.ralph("doctor").out
 
+    @pytest.mark.more_are_slow(1)
     def test_resume_refuses_it_until_it_is_adopted(self, cut: Project) -> None:
         refused = cut.ralph("resume", cut.run.name)
         assert refused.code == 2

@@ -36,6 +36,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
     yield from make_project(tmp_path)
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize("where", [(), ("--worktree",)], ids=["here", "worktree"])
 def test_every_call_of_a_code_assist_preset_works_and_is_seen(project: Project, where: tuple[str, ...]) -> None:
     done = project.work(CODE_ASSIST, *where)

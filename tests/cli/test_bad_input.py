@@ -414,6 +414,7 @@ class TestDamagedFiles:
             assert "next:" in done.err, done.err
         assert victim.read_text() == "precious\n"
 
+    @pytest.mark.more_are_slow(2)
     @pytest.mark.parametrize("name", ["run.json", "journal.jsonl", "lock", "commit.json"])
     def test_a_pipe_in_place_of_a_file_is_not_waited_for(self, copy: Project, name: str) -> None:
         spoil(copy.run / name, "fifo", copy.root)

@@ -44,6 +44,7 @@ def test_tools_and_ids_of_tasks_are_completed(project: Project) -> None:  # noqa
     assert complete(project, "ralph", "tools", "task", "close", "task-") == [], "it is closed"
 
 
+@pytest.mark.slow
 def test_a_comment_completes_the_run_and_the_files_that_it_changed(project: Project) -> None:  # noqa: F811
     project.play(SUCCEEDS)
     run = project.run.name

@@ -97,6 +97,7 @@ def wrong_test(calculator: Project) -> Project:
     return calculator
 
 
+@pytest.mark.slow
 def test_user_decides_if_the_agent_keeps_a_change_of_a_wrong_test(wrong_test: Project) -> None:
     done = wrong_test.play(CORRECTS_TEST, until=CHECK)
     assert done.code == 7, done.said
@@ -169,6 +170,7 @@ def test_tests_of_the_judge_run_and_are_not_part_of_the_work(wrong_test: Project
     assert "test_negative" not in wrong_test.git("status", "--porcelain")
 
 
+@pytest.mark.slow
 def test_tests_of_the_judge_that_no_check_runs_are_said_not_to_have_run(wrong_test: Project) -> None:
     done = wrong_test.play(judge_with_test("more/negative.py"), "--may-change", "test_*.py", until=CHECK)
     assert done.code == 0, done.said
@@ -218,6 +220,7 @@ def test_judge_finds_work_that_only_fits_the_tests(calculator: Project) -> None:
     assert "An independent turn accepted the work. The checks also pass with its own 1 test file" in done.out
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize("answer", ["say: Looks fine to me", "answer: {summary: fine}", "answer: {files: []}"])
 def test_judge_that_does_not_say_yes_accepts_nothing(calculator: Project, answer: str) -> None:
     scenario = f"""
@@ -249,6 +252,7 @@ turns:
     assert "- negative numbers are not handled" in calculator.turn(3).joinpath("prompt.md").read_text()
 
 
+@pytest.mark.slow
 def test_work_that_keeps_failing_the_tests_of_the_judge_is_unproven(calculator: Project) -> None:
     kept = FITS_THE_TEST.replace("return a + b", "return abs(a) + abs(b)")
     done = calculator.play(kept, "--require", "judged", until=CHECK)
@@ -273,6 +277,7 @@ turns:
     assert "The run wrote the tests that its work passes." in " ".join(done.out.split())
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize("path", ["../test_outside.py", "/tmp/test_outside.py", "test_app.py", "link/test_outside.py"])
 def test_tests_of_the_judge_stay_inside_and_replace_nothing(wrong_test: Project, path: str) -> None:
     (wrong_test.root / "link").symlink_to(wrong_test.home)
@@ -448,6 +453,7 @@ class AddTest(unittest.TestCase):
 """
 
 
+@pytest.mark.slow
 def test_rewritten_tests_are_a_warning_if_the_original_tests_pass_too(calculator: Project) -> None:
     done = calculator.play(yaml(HONEST, "def add(a, b):\n    return a + b\n"), until=CHECK)
     assert done.code == 0, done.said
@@ -455,6 +461,7 @@ def test_rewritten_tests_are_a_warning_if_the_original_tests_pass_too(calculator
     assert not (calculator.run / "scratch").exists()
 
 
+@pytest.mark.slow
 def test_an_expectation_that_was_changed_is_found_by_reading(calculator: Project) -> None:
     easier = TESTS.format(skip="").replace("add(1, 2), 3", "add(1, 2), -1")
     product = "def add(a, b):\n    # as it should be\n    return a - b\n"
@@ -463,6 +470,7 @@ def test_an_expectation_that_was_changed_is_found_by_reading(calculator: Project
     assert "ERROR test_app.py:7 [assertion-weakened]" in done.out
 
 
+@pytest.mark.slow
 def test_a_test_that_failed_must_pass_as_it_was(calculator: Project) -> None:
     """Reading only warns here, since the product changed as well. Running the old test tells."""
     easier = TESTS.format(skip="").replace("add(1, 2), 3", "add(2, 1), 1")
@@ -599,6 +607,7 @@ def test_recipe_that_ignores_the_exit_code_is_not_a_success_at_the_start(calcula
     assert "FAILED" not in done.out
 
 
+@pytest.mark.slow
 def test_a_test_summary_that_is_gone_is_not_a_pass(calculator: Project) -> None:
     silenced = "import os\nos._exit(0)\n"
     done = calculator.play(yaml(TESTS.format(skip=""), silenced), "--max-iterations", "1", until=CHECK)
@@ -674,6 +683,7 @@ def test_a_subdirectory_that_was_rejected_is_not_judged_without_snapshots(calcul
     assert "had guard findings" in refused.err
 
 
+@pytest.mark.slow
 def test_a_tree_that_was_rejected_is_free_once_the_gaming_is_removed(calculator: Project) -> None:
     rejected(calculator)
     (calculator.root / "test_app.py").write_text(TESTS.format(skip=""))
@@ -876,6 +886,7 @@ def test_changes_of_the_user_after_an_aborted_run_are_not_rejected(calculator: P
 QUOTES = TESTS.format(skip="").replace("self.assertEqual(add(0, 0), 0)", "print('1 failed, 3 passed in 2.0s')")
 
 
+@pytest.mark.slow
 def test_a_summary_that_a_test_prints_is_not_the_summary_of_the_check(calculator: Project) -> None:
     """What is tested may be a tool that shows the results of other tests."""
     (calculator.root / "test_app.py").write_text(QUOTES)
@@ -936,6 +947,7 @@ def test_failures_in_other_summaries_beat_exit_code_0(calculator: Project, summa
     assert result["reason"] == f"exit code 0, but {reason}"
 
 
+@pytest.mark.slow
 def test_vanished_tests_are_not_a_pass(calculator: Project) -> None:
     recipe = "test:\n\t-python3 -m unittest -q {}\n\ttest -f done.txt\n"
     (calculator.root / "Makefile").write_text(recipe.format("test_app"))

@@ -113,6 +113,7 @@ def test_early_completion_is_refused_with_the_reason(project: Project) -> None: 
     assert "`LOOP_COMPLETE` was refused: 2 tasks are not closed" in page
 
 
+@pytest.mark.slow
 def test_a_mute_agent_is_stuck_long_before_its_iterations_are_used(project: Project) -> None:  # noqa: F811
     done = begin(project, "-c", "event_loop.max_default_events=0", mute=["builder", "critic"])
     assert done.code == 4, done.said
@@ -408,6 +409,7 @@ def test_a_preset_over_the_settings_drops_neither_required_events_nor_limits(pro
         assert (limits["iterations"], limits["cost"], limits["active_seconds"]) == (7, 2.0, 60.0)
 
 
+@pytest.mark.slow
 def test_a_test_that_was_seen_red_has_to_be_green_as_it_was(project: Project) -> None:  # noqa: F811
     """It is new in this run, so nothing before the run tells that it was emptied."""
     body = "import app,unittest\n\nclass T(unittest.TestCase):\n    def test_two(self):\n        self.assertEqual(app.two(), 2)\n"

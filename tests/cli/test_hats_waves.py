@@ -83,6 +83,7 @@ def test_two_waves_with_conflicts_are_merged_on_one_branch(project: Project) -> 
     assert logs.rindex("  merged ") < logs.index("-> LOOP_COMPLETE"), "each is told when it was published"
 
 
+@pytest.mark.slow
 def test_failed_and_unmergeable_workers_lose_no_other_work(project: Project) -> None:  # noqa: F811
     done = begin(project, fails="1.2", stubborn=True)
     assert done.code == 0, done.said

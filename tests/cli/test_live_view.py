@@ -92,6 +92,7 @@ def test_verdicts_are_colored_on_a_terminal(project: Project) -> None:  # noqa: 
     assert "\x1b[31m  FAIL" in seen
 
 
+@pytest.mark.slow
 def test_no_color_is_honored(project: Project) -> None:  # noqa: F811
     _, seen = on_a_color_terminal(project, arguments_of_a_quick_loop(project), NO_COLOR="1")
     assert "\x1b[32m" not in seen
@@ -110,6 +111,7 @@ def test_status_line_leaves_nothing_behind_in_a_smaller_window(project: Project)
     assert seen.count("\r\x1b[J") >= len(drawn)
 
 
+@pytest.mark.slow
 def test_long_lines_wrap_at_words(project: Project) -> None:  # noqa: F811
     words = " ".join(f"word{number}" for number in range(40))
     text = f"turns:\n  - steps:\n      - say: {words}\n      - write: {{path: done.txt, content: x}}\n"

@@ -472,6 +472,7 @@ touch done.txt
         )
         assert (project.root / "turn.txt").read_text() == (project.root / "check.txt").read_text()
 
+    @pytest.mark.slow
     def test_modules_of_the_project_do_not_replace_pythons_own(self, project: Project) -> None:
         for name in ("json", "socket", "signal", "selectors", "subprocess", "types", "asyncio", "yaml", "click"):
             (project.root / f"{name}.py").write_text(f"raise SystemExit('{name} of the project was imported')\n")
@@ -967,6 +968,7 @@ class TestStrangeAgents:
         assert done.code == 0
         assert "\x1b" not in done.out
 
+    @pytest.mark.slow
     def test_a_terminal_that_knows_only_ascii_does_not_stop_the_engine(self, project: Project) -> None:
         scenario = 'turns: [{steps: [{say: "größer 😀"}, {write: {path: done.txt, content: x}}]}]'
         assert project.real(*project.playing(scenario), PYTHONIOENCODING="ascii").code == 0
@@ -980,6 +982,7 @@ class TestStrangeAgents:
         eventually(lambda: project.journal("run.ended"))
         assert project.journal("run.ended")[0]["outcome"] == "success"
 
+    @pytest.mark.slow
     def test_a_terminal_that_goes_away_does_not_end_a_run_started_with_nohup(self, project: Project) -> None:
         args = project.working("while [ ! -e go ]; do sleep 0.02; done; touch done.txt")
         process = subprocess.Popen(

@@ -53,6 +53,7 @@ turns:
     assert "  > write: src/done.py\n" in done.out
 
 
+@pytest.mark.slow
 def test_lesson_is_printed_once(project: Project) -> None:  # noqa: F811
     scenario = """
 turns:
@@ -268,6 +269,7 @@ def test_advice_on_too_few_file_descriptors(project: Project, most: int) -> None
     assert "ulimit -n" in said or (most > 9 and "Too many open files" not in said), said
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize("columns", ["80", "140"])
 def test_later_parts_of_a_long_line_are_indented(project: Project, columns: str) -> None:  # noqa: F811
     words = " ".join(f"word{number}" for number in range(60))
@@ -394,6 +396,7 @@ def test_reports_say_how_many_failures_are_left(project: Project) -> None:  # no
     assert "failed: exit code 1, 3 failures" in iteration
 
 
+@pytest.mark.slow
 def test_an_aborted_run_is_not_said_to_be_resumable(project: Project) -> None:  # noqa: F811
     process = project.start(*project.playing(SLOW))
     eventually(lambda: (project.root / "part.txt").exists())
@@ -404,6 +407,7 @@ def test_an_aborted_run_is_not_said_to_be_resumable(project: Project) -> None:  
     assert "ralph resume" not in out
 
 
+@pytest.mark.slow
 def test_a_lower_limit_is_not_called_extended(project: Project) -> None:  # noqa: F811
     assert project.play(NEVER_DONE, "--max-iterations", "9", "--max-tokens", "1").code == 3
     lower = project.ralph("resume", "--max-iterations", "2", "--max-tokens", "1000")
@@ -454,6 +458,7 @@ def test_check_that_prints_nothing_is_stuck_and_the_screen_says_why(project: Pro
     assert "`test -f done.txt` prints nothing, so Ralph sees no progress until it passes" in done.out
 
 
+@pytest.mark.slow
 def test_iterations_before_an_aborted_turn_count_as_completed(project: Project) -> None:  # noqa: F811
     scenario = f"turns:\n  - when: {{turn: 1}}\n    steps: [{{run: echo x >> work.txt}}]\n{SLOW.partition('turns:')[2]}"
     process = project.start(*project.playing(scenario))
@@ -465,6 +470,7 @@ def test_iterations_before_an_aborted_turn_count_as_completed(project: Project) 
     assert "Last attempt:\nI begin. (not verified)\n" in out
 
 
+@pytest.mark.slow
 def test_guidance_to_a_run_stuck_on_its_last_iteration_grants_more(project: Project) -> None:  # noqa: F811
     stuck = project.play(NEVER_DONE, "--max-iterations", "4")
     assert stuck.code == 4, stuck.said
@@ -510,6 +516,7 @@ def test_long_lines_wrap_at_words_and_commands_stay_whole(line: str, parts: list
     assert wrap_line(line, 26) == parts
 
 
+@pytest.mark.slow
 def test_errors_wrap_at_words(project: Project) -> None:  # noqa: F811
     assert project.play(NEVER_DONE, "--max-iterations", "1").code == 3
     _, seen = on_a_terminal(project, ["resume", "--max-iterations", "1"], COLUMNS="50")
@@ -518,6 +525,7 @@ def test_errors_wrap_at_words(project: Project) -> None:  # noqa: F811
     assert f"  where: {project.run}\r\n" in seen, "a path is one line, so that it can be copied"
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize("redirect", ["> run.log 2>&1", "2>&1 | cat | tee run.log > /dev/null"])
 def test_output_in_the_project_is_no_change_of_the_run(project: Project, redirect: str) -> None:  # noqa: F811
     (project.root / "run.log").write_text("of an earlier run\n")

@@ -81,6 +81,7 @@ def test_one_learning_is_named_once_on_screen_and_in_the_report(project: Project
     assert report.partition("## Learned")[2].count("the disk is full") == 1
 
 
+@pytest.mark.slow
 def test_lesson_without_a_known_reason_has_none(project: Project) -> None:  # noqa: F811
     check = "`echo AssertionError: expected 1; false`"
     done = project.play(NEVER_DONE.replace("{summary: All done!}", "{summary: I tried.}"), until=check)

@@ -288,6 +288,7 @@ def test_agents_that_continue_while_no_engine_is_there_make_no_difference(
         assert legacy(sim) == expected, f"cut before call {cut}, {calls[cut - 1]}"
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize("seed", QUICKLY)
 def test_a_second_power_cut_during_the_recovery_makes_no_difference(place: Path, seed: int) -> None:
     script, chance = SCRIPTS["whole"], random.Random(seed)

@@ -123,6 +123,7 @@ GO = {
 }
 
 
+@pytest.mark.slow
 @needs("go")
 def test_go_names_its_tests_by_package_and_prints_what_it_always_prints(place: Path) -> None:
     write(place, GO)
@@ -139,6 +140,7 @@ def test_go_names_its_tests_by_package_and_prints_what_it_always_prints(place: P
         assert text not in result.output
 
 
+@pytest.mark.slow
 @needs("go")
 def test_verbose_go_and_other_commands_of_go_are_as_they_were(place: Path) -> None:
     write(place, {**GO, "m.go": "package m\n"})

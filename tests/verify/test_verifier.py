@@ -173,7 +173,7 @@ class TestFlaky:
         result = verdict_of(verifier(statuses, confirm=3))
         assert (result.status, result.runs, result.flaky) == (expected, runs, expected is F)
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=50)
     @given(st.lists(st.sampled_from([P, F, U]), min_size=60, max_size=60), st.integers(1, 4))
     def test_the_last_runs_decide(self, statuses: list[CheckStatus], confirm: int) -> None:
         """A pass means that the last runs all passed, as many as it takes; anything else is what the last run said."""

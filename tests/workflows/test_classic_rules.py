@@ -232,6 +232,7 @@ def seeds(most: int, quick: int) -> list[Any]:
     return [*range(quick), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(quick, most))]
 
 
+@pytest.mark.more_are_slow(8)
 @pytest.mark.parametrize("seed", seeds(400, 20))
 def test_whatever_the_roles_do_it_ends_and_every_edge_is_legal(seed: int) -> None:
     workflow = rules("all") if seed % 3 else rules()

@@ -92,6 +92,7 @@ def taken_up(root: Path) -> SessionState:
     return state
 
 
+@pytest.mark.more_are_slow(10)
 @pytest.mark.parametrize("seed", seeds(400, 25))
 def test_damaged_sessions_are_repaired_or_refused_and_nothing_is_lost(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)

@@ -292,6 +292,7 @@ def seeds(most: int, quick: int) -> list[Any]:
     return [*range(quick), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(quick, most))]
 
 
+@pytest.mark.more_are_slow(8)
 @pytest.mark.parametrize("seed", seeds(300, 20))
 def test_whatever_the_roles_do_a_session_ends_and_every_edge_is_legal(seed: int) -> None:
     chance = random.Random(seed)
@@ -308,6 +309,7 @@ def test_whatever_the_roles_do_a_session_ends_and_every_edge_is_legal(seed: int)
         assert all(driver.state.marker(name) in over for name in driver.state.tasks)
 
 
+@pytest.mark.more_are_slow(2)
 @pytest.mark.parametrize("seed", seeds(80, 6))
 def test_feedback_begins_another_iteration_with_planning(seed: int) -> None:
     driver = Driver(session(), random.Random(seed), kill=True)

@@ -198,6 +198,7 @@ def test_decisions_that_got_the_same_number_get_their_own() -> None:
     assert "## DEC-002: b" in world.documents[DECISIONS] and "## DEC-001: a" in world.documents[DECISIONS]
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize("seed", seeds(12, 2))
 def test_random_waves_lose_and_repeat_nothing(seed: int) -> None:
     """Whoever is faster, fails, is cut off or conflicts: every event is taken, told of, or still waits; once."""
