@@ -132,6 +132,24 @@ class TestCtrlC:
         assert re.search(r"^- Changes: 2 files, .*\(part\.txt, done\.txt\)$", again.out, re.M), again.out
         assert "received RESUME" not in again.out, "that it continues was said"
 
+    def test_turn_that_continues_is_not_asked_to_pause(self, project: Project) -> None:  # noqa: F811
+        waits = SLOW.replace("- hang", "- run: until test -f go; do sleep 0.1; done\n      - hang")
+        process = project.start(*project.playing(waits))
+        eventually(lambda: (project.root / "part.txt").exists())
+        process.send_signal(signal.SIGINT)
+        eventually(lambda: project.journal("signal.accepted"))
+        (project.root / "go").touch()
+        eventually(lambda: project.journal("signal.received"))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=120) == 7
+        [scenario] = project.home.glob("scenario-*.yaml")
+        scenario.write_text("turns:\n  - steps:\n      - write: {path: done.txt, content: x}\n")
+        again = project.ralph("resume")
+        assert again.code == 0, again.said
+        assert "received in its prompt" not in again.out
+        [prompt] = (project.run / "turns").glob("00002-*/prompt.md")
+        assert "PAUSE" not in prompt.read_text()
+
     @pytest.mark.more_are_slow(1)
     @pytest.mark.parametrize("when", ["baseline", "after-turn"])
     def test_second_stops_a_check_that_runs(self, project: Project, when: str) -> None:  # noqa: F811

@@ -29,6 +29,7 @@ from ralph.documents import reflection
 from ralph.verify.measures import read_failure_set
 from ralph.workflows.loop import HOME
 from ralph.workflows.loop.prompt import NAMES
+from ralph.workflows.loop.report import is_worth_restoring
 from ralph.workflows.loop.rules import Loop
 from ralph.workflows.loop.state import (
     PROFILES,
@@ -573,6 +574,9 @@ class TestTheBest:
         run = begun()
         for failed in (2, 7):
             run.iterate(verdict(failed=failed, output=f"error: {'abcdefgh'[failed]}"))
+        best = run.state.best
+        assert best and is_worth_restoring(best, run.state)
+        assert not is_worth_restoring(replace(best, score=run.state.iterations[-1].score), run.state), "as good"
         files = (FileStat("src/a.py", 5, 1), FileStat("b | c.py", 1, 0))
         run.take(RunEnded(Outcome.LIMIT_ITERATIONS, "all used", Spent(iterations=2), Limits(), files, 3))
         (report,) = [text for path, text in run.documents.items() if "completion-" in path]

@@ -369,7 +369,8 @@ class Jobs:
         log = self.ledger.signals
         ids = [*(pending.messages if in_new_conversation else ()), *pending.missed_messages]
         ids += [signal.id for signal in log.list_undelivered(request.role, is_actor=request.is_actor)]
-        return tuple(id for id in dict.fromkeys(ids) if id in log.accepted)
+        # A turn that was paused had the request to pause. The turn that continues the work must not have it.
+        return tuple(id for id in dict.fromkeys(ids) if id in log.accepted and log.accepted[id].signal.is_message)
 
     def _with_guidance(self, turn: Turn, new: tuple[str, ...]) -> Turn:
         """The turn with the user's messages; what its prompt has no room for is in its inbox."""

@@ -342,9 +342,11 @@ def _render_next(state: LoopState, settings: LoopParameters, ended: RunEnded) ->
 
 
 def is_worth_restoring(best: Best, state: LoopState) -> bool:
-    """Whether the tree is another one than after the best iteration."""
+    """Whether the tree is another one than after the best iteration, and the last iteration is not as good."""
+    last = state.iterations[-1]
+    is_as_good = bool(best.score) and best.score == last.score and not last.blocking
     has_changed = any(one.files for one in state.iterations if one.number > best.number)
-    return has_changed and best.snapshot != state.iterations[-1].snapshot
+    return has_changed and not is_as_good and best.snapshot != last.snapshot
 
 
 def name_best(best: Best) -> str:
