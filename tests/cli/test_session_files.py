@@ -202,6 +202,26 @@ def test_rebuilt_metadata_keeps_the_request_and_the_attempts(project: Project) -
     assert all(f"- [x] task-{number} (Attempt 1," in progress for number in (1, 2, 3, 4)), progress
 
 
+def test_request_is_read_from_the_instructions_if_nothing_else_is_left(project: Project) -> None:  # noqa: F811
+    done = begin(project, "--land", "branch", blocked=["TASK_REVIEW"], instructions=QUICK.format(""))
+    assert done.code == 9, done.said
+    session = home(project).name
+    lose_documents(project)
+    (project.run / "run.json").unlink()
+    assert "\nBuild the files\n" in project.ralph("session", "show").out, "not the goal of the plan, `Three files`"
+    damaged = project.ralph("session", "resume", "--agent-command", f"python3 -I {AGENT}", "--yes")
+    assert (damaged.code, f"`ralph clean {session}`" in damaged.err) == (2, True), damaged.said
+    shutil.rmtree(project.root / ".ralph" / "runs")
+    (project.home / "script.json").write_text("{}")
+    done = project.ralph("session", "resume", "--agent-command", f"python3 -I {AGENT}", "--yes")
+    assert done.code == 0, done.said
+    assert (
+        f"the request comes from .ralph-sessions/{session}.instructions.md, because Ralph has no run of this"
+        in done.out
+    )
+    assert 'request: "Build the files"' in (home(project) / "metadata.yaml").read_text()
+
+
 def test_rebuilt_progress_keeps_what_ralph_has_merged(project: Project) -> None:  # noqa: F811
     assert begin(project, "--land", "branch", never=["task-3"], instructions=QUICK.format("")).code == 7
     lose_documents(project)

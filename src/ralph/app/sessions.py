@@ -27,7 +27,7 @@ from ralph.documents.config import Config
 from ralph.documents.run_record import AgentSelection, LoopRunSettings, RunRecord, SessionRunSettings
 from ralph.documents.session import HOME, plan
 from ralph.documents.session.layout import FEEDBACK, ClassicLayout, Layout, is_classic
-from ralph.documents.session.metadata import State
+from ralph.documents.session.metadata import State, read_valid_fields
 from ralph.documents.session.plan import complete_feedback, render_feedback_form, renumber_issues
 from ralph.documents.session.repair import PLANNING, UPDATE, Repaired, repair
 from ralph.documents.session.values import parse_timestamp, render_timestamp
@@ -281,19 +281,40 @@ class UserSession:
         paths = [path.relative_to(self.project.root).as_posix() for path in self.home.rglob("*") if path.is_file()]
         kind = "classic" if is_classic(self.id, paths, _read(self.home / "progress.md")) else "session"
         at = parse_timestamp(self.id)
-        plans = (self.home / "plan.md", *sorted(self.home.glob("iterations/*/plan.md"), reverse=True))
-        goals = [plan.parse_plan(_read(path)).goal for path in plans]
-        goal = next(filter(None, goals), "")
+        request, _ = self._found_request
         begun = at.timestamp() if at else 0.0
         return RunRecord(
             id=self.id,
             workflow=kind,
-            task=goal or f"What the plan of session {self.id} asks for",
+            task=request or f"What the plan of session {self.id} asks for",
             criterion="",
             checks=(),
             agents=AgentSelection(()),
             created_at=begun,
         )
+
+    @cached_property
+    def _found_request(self) -> tuple[str, str]:
+        """What the user asked for by the files of the session, and the file that says it. The goal of a plan comes last."""
+        name = f"{self.id}.instructions.md"
+        plans = (self.home / "plan.md", *sorted(self.home.glob("iterations/*/plan.md"), reverse=True))
+        metadata = self.home / "metadata.yaml"
+        found = [(metadata, str(read_valid_fields(_read(metadata)).get("request", "")))]
+        found += [(path, plan.find_request(_read(path))) for path in (self.home.with_name(name), self.home / name)]
+        found += [(path, plan.parse_plan(_read(path)).goal) for path in plans]
+        for path, request in found:
+            if request.strip():
+                return request.strip(), path.relative_to(self.project.root).as_posix()
+        return "", ""
+
+    @property
+    def request_notice(self) -> str:
+        """Which file the request comes from, if the run of the session is lost or others began it; else empty."""
+        _, path = self._found_request if self.run is None else ("", "")
+        if not path:
+            return ""
+        source = f"is the goal in {path}" if path.endswith("plan.md") else f"comes from {path}"
+        return f"the request {source}, because Ralph has no run of this session"
 
     def texts(self) -> dict[str, str]:
         """The documents, as they are between two commits of an engine that works on them."""
@@ -336,7 +357,7 @@ class UserSession:
         texts, root, record = self.texts(), self.project.root, self.record
         layout = find_layout(record, root)
         if self.run is None and not self.is_classic:
-            return {**texts, **repair(layout, texts, render_timestamp(time.time())).documents}
+            return {**texts, **repair(layout, texts, render_timestamp(time.time()), request=record.task).documents}
         own = [layout.metadata] if not self.is_classic else []
         own += [layout.progress(1)] if not layout.nested else []
         if self.run is None or self.alive or all(path in texts for path in own):
@@ -426,7 +447,13 @@ def plan_session(project: Project, request: SessionRequest, options: RunOptions,
 def plan_takeover(session: UserSession, request: SessionRequest, options: RunOptions) -> NewRun:
     """Plan to take up a session that others began, from its files."""
     session.state()
-    return _plan_session(session.project, request, options, id=session.id)
+    damaged = session.project.root / ".ralph" / "runs" / session.id
+    if damaged.exists():
+        what = f"the run of session {session.id} has no run.json any more, so it cannot continue"
+        todo = f"`ralph clean {session.id}` removes what is left of it; then `ralph session resume {session.id}` starts a new run"
+        raise UsageError(what, where=str(damaged), todo=todo)
+    planned = _plan_session(session.project, request, options, id=session.id)
+    return replace(planned, notices=(*planned.notices, *filter(None, [session.request_notice])))
 
 
 def _plan_session(project: Project, request: SessionRequest, options: RunOptions, id: str) -> NewRun:
@@ -576,7 +603,8 @@ def repair_session(session: UserSession) -> tuple[str, ...]:
         raise UsageError(f"session {session.id} is running", todo="pause it first: `ralph signal pause`")
     root, record, run, now = session.project.root, session.record, session.run, time.time()
     if run is None:
-        return repair_documents(root, record, now, removes_stray_lines=True)
+        done = repair_documents(root, record, now, removes_stray_lines=True)
+        return (*done, session.request_notice) if done and session.request_notice else done
     lock = run.lock()
     try:
         # An engine that was killed may have written only some of the documents of its last commit: opening writes the others.

@@ -124,6 +124,33 @@ def render_instructions(session: str, home: str, *, is_parallel: bool) -> str:
     return f"---\n{dump(front)}---\n# Instructions for session {session}\n\n{text}\n"
 
 
+_REQUEST_HEADING = "## The user's request"
+
+
+def with_request(text: str, request: str) -> str:
+    """Instructions that also say what the user asked for. If all other files are lost, Ralph reads it there.
+
+    It is quoted, so that no line of it counts as a limit or a heading.
+    """
+    if find_request(text) or not request.strip():
+        return text
+    quoted = "\n".join(f"> {line}".rstrip() for line in request.strip().splitlines())
+    return f"{text.rstrip()}\n\n{_REQUEST_HEADING}\n\n{quoted}\n"
+
+
+def find_request(text: str) -> str:
+    """What the user asked for, by the instructions; empty if they do not say it."""
+    _, _, below = text.replace("\r\n", "\n").rpartition(f"\n{_REQUEST_HEADING}\n")
+    quoted = [line[1:].removeprefix(" ") for line in below.splitlines() if line.startswith(">")]
+    return "\n".join(quoted).strip()
+
+
+def without_request(text: str) -> str:
+    """Instructions without what the user asked for, which roles read elsewhere."""
+    above, heading, _ = text.replace("\r\n", "\n").rpartition(f"\n{_REQUEST_HEADING}\n")
+    return f"{above.rstrip()}\n" if heading and find_request(text) else text
+
+
 def _find_settings(text: str, where: str) -> Iterator[tuple[int, str, Any]]:
     """The line, path and value of every setting; those that count come last."""
     page = Page(text)

@@ -22,6 +22,7 @@ from ralph.documents.session.plan import (
     parse_instructions,
     parse_questions,
     render_instructions,
+    with_request,
 )
 from ralph.documents.session.progress import FINAL_MARKERS, Marker
 from ralph.documents.session.repair import PLANNING, REPLANNING, UPDATE
@@ -204,11 +205,13 @@ def read_guardrails(settings: SessionSettings, texts: Mapping[str, str]) -> Guar
 
 
 def add_instructions(settings: SessionSettings, state: SessionState) -> SessionState:
-    """The state with instructions, also if others began the session without any."""
-    layout = settings.layout
-    if state.state is State.INITIALIZING or layout.instructions_in(state.texts) in state.texts:
+    """The state with instructions that contain the request, also if others began the session without any."""
+    if state.state is State.INITIALIZING:
         return state
-    return state.with_texts({layout.instructions: build_default_instructions(settings)})
+    path = settings.layout.instructions_in(state.texts)
+    before = state.texts.get(path) or build_default_instructions(settings)
+    text = with_request(before, state.metadata.request or settings.request)
+    return state.with_texts({path: text}) if text != state.texts.get(path) else state
 
 
 def build_default_instructions(settings: SessionSettings) -> str:
@@ -231,8 +234,9 @@ def _store_plan(settings: SessionSettings, state: SessionState, documents: Mappi
     """The first documents. Instructions that the user wrote stay; limits in them that cannot be read are left out."""
     layout = settings.layout
     texts = {layout.plan(state.metadata.iteration): documents["plan.md"]}
-    if layout.instructions_in(state.texts) not in state.texts:
-        texts[layout.instructions] = documents.get("instructions.md") or build_default_instructions(settings)
+    path = layout.instructions_in(state.texts)
+    instructions = state.texts.get(path) or documents.get("instructions.md") or build_default_instructions(settings)
+    texts[path] = with_request(instructions, settings.request)
     if isinstance(layout, ClassicLayout) and layout.task_list not in state.texts:
         texts[layout.task_list] = task_list.render_new_task_list()
     state = state.with_texts(texts)

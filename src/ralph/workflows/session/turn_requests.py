@@ -8,6 +8,7 @@ from ralph.core.ids import READ_ONLY_WORKTREE, name_planning_worktree
 from ralph.core.prompt import Prompt
 from ralph.core.turns import INBOX, OUTBOX, TurnRequest
 from ralph.documents.session.layout import ClassicLayout
+from ralph.documents.session.plan import without_request
 from ralph.documents.session.progress import Marker
 from ralph.documents.session.repair import PLANNING, UPDATE
 from ralph.documents.session.reports import ReviewVerdict
@@ -385,7 +386,7 @@ def _collect_common_inbox(settings: SessionSettings, state: SessionState) -> dic
 def _find_instructions(settings: SessionSettings, state: SessionState) -> str:
     """The instructions of the session. Those that only have the usual limits tell a role nothing."""
     layout = settings.layout
-    text = state.texts.get(layout.instructions_in(state.texts), "")
+    text = without_request(state.texts.get(layout.instructions_in(state.texts), ""))
     return "" if text == build_default_instructions(settings) else text
 
 
