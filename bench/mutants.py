@@ -17,6 +17,7 @@ import contextlib
 import difflib
 import hashlib
 import json
+import math
 import os
 import py_compile
 import random
@@ -394,13 +395,17 @@ def record_tests(tests: str, *, jobs: int, keeps: bool) -> Record:
         "MUTANTS_RECORD": str(place),
     }
     done = subprocess.run([*command, tests], cwd=HERE, env=environment, check=False)
-    if done.returncode:
-        raise SystemExit(f"Tests in {tests} fail without any change: run make test first.")
+    if done.returncode not in {0, 1}:  # 1: some tests failed
+        raise SystemExit(f"The tests in {tests} cannot be run: run make test first.")
     names: dict[str, str] = {}
     seconds: dict[str, float] = {}
     for file in place.glob("tests-*.json"):
-        for name_in_run, test, duration in json.loads(file.read_text()):
-            names[name_in_run], seconds[test] = test, duration
+        for name_in_run, test, duration, has_failed in json.loads(file.read_text()):
+            if has_failed:
+                # It would "notice" every mutant. `make test` reports it if it does not fail by chance.
+                print(f"{test} fails without any change, and is not used.")
+            else:
+                names[name_in_run], seconds[test] = test, duration
     (place / "names.json").write_text(json.dumps(names))
     (place / "seconds.json").write_text(json.dumps(seconds))
     print(f"Recorded {len(seconds)} tests in {time.monotonic() - started:.0f} s", flush=True)
@@ -529,8 +534,8 @@ def try_all(mutants: list[Mutant], record: Records, jobs: int, seconds: float) -
                 yield tried
 
 
-def report(tried: list[Tried]) -> float:
-    """Print what was missed and the figures of each package; the percentage that was noticed."""
+def report(tried: list[Tried]) -> tuple[int, int]:
+    """Print what was missed and the figures of each package; how many were noticed, and of how many."""
     print()
     for one in tried:
         if one.result in {Result.MISSED, Result.UNCOVERED}:
@@ -545,7 +550,20 @@ def report(tried: list[Tried]) -> float:
     noticed = sum(one.result in {Result.NOTICED, Result.TIMED_OUT} for one in relevant)
     share = 100.0 * noticed / len(relevant) if relevant else 100.0
     print(f"\n{noticed} of {len(relevant)} mutants that are not equivalent were noticed ({share:.0f} %)")
-    return share
+    return noticed, len(relevant)
+
+
+def is_too_few(noticed: int, tried: int, percentage: float, chance: float) -> bool:
+    """Whether fewer mutants were noticed than the tests have to notice.
+
+    A small sample can have too many of the others by chance. If `chance` is above 0, it is too few only if a sample with so
+    few is less likely than that, although the tests notice this percentage of all mutants.
+    """
+    share = percentage / 100.0
+    if not chance:
+        return noticed < share * tried
+    likelihood = sum(math.comb(tried, k) * share**k * (1 - share) ** (tried - k) for k in range(noticed + 1))
+    return likelihood < chance
 
 
 def main() -> int:
@@ -562,13 +580,23 @@ def main() -> int:
         "--one-package", action="store_true", help="change only one of the packages; the seed says which"
     )
     parser.add_argument(
-        "--minutes", type=float, default=float("inf"), help="try no further change after this time. Default: no limit"
+        "--minutes",
+        type=float,
+        default=float("inf"),
+        help="try no further change after this time, which includes the recording. Default: no limit",
+    )
+    parser.add_argument(
+        "--chance",
+        type=float,
+        default=0.0,
+        help="do not fail if so few can be noticed by chance, with at least this probability. Default: 0, always fail",
     )
     parser.add_argument(
         "--keep-record", action="store_true", help="use the last record although the code has changed: may miss more"
     )
     options = parser.parse_args()
 
+    started = time.monotonic()
     equivalent = load_equivalent()
     for file, function, before, after in find_stale(set(equivalent)):
         print(f"not possible any more: {file} {function}: {before} -> {after}")
@@ -579,10 +607,12 @@ def main() -> int:
     print(f"Sample of {options.count} in {', '.join(packages)} with --seed {options.seed}", flush=True)
     tried = [Tried(mutant, Result.EQUIVALENT) for mutant in chosen if mutant.key in equivalent]
     relevant = [mutant for mutant in chosen if mutant.key not in equivalent]
-    for one in try_all(relevant, record, options.jobs, options.minutes * 60):
+    seconds_left = options.minutes * 60 - (time.monotonic() - started)
+    for one in try_all(relevant, record, options.jobs, seconds_left):
         tried.append(one)
         print(f"{len(tried)}/{len(chosen)} {one.result}: {one.mutant.file}:{one.mutant.line} {one.by}", flush=True)
-    return 0 if report(tried) >= options.at_least else 1
+    noticed, counted = report(tried)
+    return 1 if is_too_few(noticed, counted, options.at_least, options.chance) else 0
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 _seconds: dict[str, float] = {}
+_failed: set[str] = set()
 
 
 def plain_id(item: pytest.Item) -> str:
@@ -28,6 +29,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.failed and "MUTANTS_FAILED" in os.environ:
         Path(os.environ["MUTANTS_FAILED"]).write_text(report.nodeid)
+    if report.failed:
+        _failed.add(report.nodeid)
     _seconds[report.nodeid] = _seconds.get(report.nodeid, 0.0) + report.duration
 
 
@@ -35,5 +38,5 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker and "MUTANTS_RECORD" in os.environ:
         ran = [item for item in session.items if item.nodeid in _seconds]
-        rows = [(item.nodeid, plain_id(item), round(_seconds[item.nodeid], 4)) for item in ran]
+        rows = [(item.nodeid, plain_id(item), round(_seconds[item.nodeid], 4), item.nodeid in _failed) for item in ran]
         (Path(os.environ["MUTANTS_RECORD"]) / f"tests-{worker}.json").write_text(json.dumps(rows))

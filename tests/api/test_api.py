@@ -263,6 +263,7 @@ turns:
 """
 
 
+@pytest.mark.slow
 def test_unproven_work_is_accepted(root: Path) -> None:
     (root / "test_it.py").write_text("raise SystemExit(1)")
     (root / "scenario.yaml").write_text(CHANGES_TEST)

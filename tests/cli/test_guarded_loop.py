@@ -161,6 +161,7 @@ def judge_with_test(path: str, text: str = NEGATIVE) -> str:
     return with_judge(CORRECTS_TEST, JUDGE_WITH_TEST.replace("PATH", path).replace("TEXT", text))
 
 
+@pytest.mark.slow
 def test_tests_of_the_judge_run_and_are_not_part_of_the_work(wrong_test: Project) -> None:
     done = wrong_test.play(judge_with_test("test_negative.py"), "--may-change", "test_*.py", until=CHECK)
     assert done.code == 0, done.said
@@ -377,6 +378,7 @@ turns:
     assert "Learned:" not in prompt
 
 
+@pytest.mark.slow
 def test_screen_says_what_the_judge_thinks_of_each_file(wrong_test: Project) -> None:
     rejects = ACCEPTS.replace("role: judge", "role: judge, turn: 2").replace("accept: true", "accept: false")
     judges = rejects.replace("1 + 2 is 3", "say why first") + ACCEPTS
@@ -599,6 +601,7 @@ def test_failures_of_the_first_suite_of_a_script_count(calculator: Project, line
     assert re.match(r"exit code 0, but 1 of \d tests fails", reason)
 
 
+@pytest.mark.slow
 def test_recipe_that_ignores_the_exit_code_is_not_a_success_at_the_start(calculator: Project) -> None:
     (calculator.root / "Makefile").write_text("test:\n\t-python3 -m unittest -q\n")
     done = calculator.play(yaml(TESTS.format(skip=""), FIXED), until="`make test` passes")
@@ -1001,6 +1004,7 @@ REJECTS = """  - when: {role: judge}
 """
 
 
+@pytest.mark.slow
 def test_change_that_the_judge_rejects_goes_back_to_the_agent(wrong_test: Project) -> None:
     done = wrong_test.play(with_judge(CORRECTS_TEST, REJECTS), "--may-change", "test_*.py", until=CHECK)
     assert done.code == 7, done.said
@@ -1009,6 +1013,7 @@ def test_change_that_the_judge_rejects_goes_back_to_the_agent(wrong_test: Projec
     assert f'ralph accept {wrong_test.run.name} --because "..."' in done.out
 
 
+@pytest.mark.slow
 def test_judge_is_not_asked_if_only_a_proof_counts(wrong_test: Project) -> None:
     options = ("--may-change", "test_*.py", "--require", "proven")
     done = wrong_test.play(with_judge(CORRECTS_TEST), *options, until=CHECK)

@@ -383,6 +383,7 @@ def test_the_clock_of_a_turn_counts_from_its_start_although_others_ended() -> No
     assert "task-1: executor at work (10 min" in StatusLine(RunView(turns=turns)).text()
 
 
+@pytest.mark.slow
 def test_logs_on_a_terminal_have_colors_and_wrap_at_words(project: Project) -> None:  # noqa: F811
     words = " ".join(f"word{number}" for number in range(40))
     scenario = f"turns:\n  - steps:\n      - say: {words}\n      - write: {{path: done.txt, content: x}}\n"

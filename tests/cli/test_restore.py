@@ -53,6 +53,7 @@ def project(three: Project) -> Iterator[Project]:
     assert files(three) == AFTER[3]
 
 
+@pytest.mark.more_are_slow(2)
 @pytest.mark.parametrize(("which", "expected"), [("base", BEFORE), ("1", AFTER[1]), ("2", AFTER[2])])
 def test_the_files_are_as_the_iteration_left_them(project: Project, which: str, expected: dict[str, str]) -> None:
     done = project.ralph("restore", which)
@@ -75,6 +76,7 @@ def test_restore_records_the_tree_first_and_writes_nothing_if_unneeded(project: 
     assert (project.root / "README").read_text() == "edited by hand\n"
 
 
+@pytest.mark.more_are_slow(1)
 def test_diff_shows_the_restored_state(project: Project) -> None:
     project.ralph("restore", "base")
     assert "changed nothing" in project.ralph("diff").out
@@ -83,6 +85,7 @@ def test_diff_shows_the_restored_state(project: Project) -> None:
     assert "+done" in project.ralph("diff", "3").out, "what a turn changed stays what it changed"
 
 
+@pytest.mark.more_are_slow(1)
 def test_the_best_iteration_is_named_by_the_state(project: Project) -> None:
     [path] = (project.root / ".aiwg" / "ralph" / "loops").glob("*/state.json")
     whole = path.read_text()
@@ -114,6 +117,7 @@ def test_unknown_iteration_error_lists_known_ones(project: Project) -> None:
         assert files(project) == AFTER[3]
 
 
+@pytest.mark.more_are_slow(1)
 def test_a_file_that_no_snapshot_has_is_not_written_over(project: Project) -> None:
     project.ralph("restore", "2")
     (project.root / ".gitignore").write_text("only*\n")

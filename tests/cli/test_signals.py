@@ -143,6 +143,7 @@ class TestSteering:
         assert ends == ["steered", "finished"]
         assert project.living() == []
 
+    @pytest.mark.more_are_slow(3)
     @pytest.mark.parametrize(
         ("args", "why"),
         [
@@ -539,6 +540,7 @@ class TestNotifications:
         assert notices == ["notification 1 (json) could not be sent"]
         assert "very-secret-path" not in done.said + (project.run / "journal.jsonl").read_text()
 
+    @pytest.mark.more_are_slow(1)
     @pytest.mark.parametrize(
         ("setting", "why"),
         [

@@ -24,6 +24,7 @@ def loop(project: Project, agent: str, check: str, turns: int) -> tuple[int, int
     return done.code, len(project.journal("turn.ended"))
 
 
+@pytest.mark.slow
 def test_another_exception_each_turn_is_progress(project: Project) -> None:  # noqa: F811
     (project.root / "r.py").write_text(f"DONE = 0\n{SCRIPT}")
     agent = 'sed -i "s/^DONE = .*/DONE = $n/" r.py'

@@ -57,6 +57,7 @@ def test_agent_and_checks_work_in_the_directory_of_the_user(project: Project, pa
     assert "You work in `packages/app`" in project.ralph("prompt", "--turn", "1").out
 
 
+@pytest.mark.slow
 def test_dir_chooses_the_directory(project: Project, package: Path) -> None:  # noqa: F811
     done = loop(project, project.root, "--dir", "packages/app", "--worktree")
     assert done.code == 0, done.said

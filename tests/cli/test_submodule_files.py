@@ -101,6 +101,7 @@ def test_scope_covers_submodules(project: Project, library: Path) -> None:  # no
     assert "[out-of-scope]" in done.out
 
 
+@pytest.mark.slow
 def test_commits_in_submodules_are_reported_and_stay(project: Project, library: Path) -> None:  # noqa: F811
     before = project.git("rev-parse", "HEAD", cwd=library).strip()
     done = project.work(f"echo changed > vendor/lib/lib.txt; {COMMITS}", "--max-iterations", "1")
@@ -142,6 +143,7 @@ def test_submodule_that_the_agent_adds_is_named(project: Project, tmp_path: Path
     assert "added is a separate git repository: not changed" in done.out
 
 
+@pytest.mark.slow
 def test_users_repository_stays_sound(project: Project, library: Path) -> None:  # noqa: F811
     assert library.exists()
     index = project.git("ls-files", "--stage")

@@ -104,6 +104,7 @@ def test_diff_shows_the_runs_lines_of_a_file_of_both(project: Project) -> None: 
     assert "changed nothing" in project.ralph("diff").out
 
 
+@pytest.mark.slow
 def test_revert_removes_the_runs_lines_of_a_file_of_both(project: Project) -> None:  # noqa: F811
     lines = [f"line {number}" for number in range(20)]
     (project.root / "app.txt").write_text("\n".join(lines) + "\n")

@@ -97,6 +97,7 @@ class TestLanding:
         done = project.play(SUCCEEDS, "--worktree", "--land", "push")
         assert (done.code, "no remote repository" in done.out) == (0, True), done.said
 
+    @pytest.mark.slow
     def test_diff_works_after_the_worktree_is_pruned(self, project: Project) -> None:  # noqa: F811
         project.play(SUCCEEDS, "--worktree", "--land", "ff")
         assert "removed" in project.ralph("worktrees", "--prune").out
@@ -170,6 +171,7 @@ class TestLandAfterwards:
         assert f"`ralph land {run}` merges it" in project.ralph("land", "--queue").out
         assert project.ralph("land").code == 0
 
+    @pytest.mark.slow
     def test_from_no_branch_it_says_so(self, project: Project) -> None:  # noqa: F811
         project.git("checkout", "-q", "--detach")
         done = project.play(SUCCEEDS, "--worktree", "--land", "ff")

@@ -247,6 +247,61 @@ def test_reports_of_maven_and_gradle_count_if_the_check_wrote_them(place: Path, 
     assert run_check(place, "true").named is None
 
 
+JEST = {
+    "testResults": [
+        {
+            "name": "WORKSPACE/src/cart.test.js",
+            "status": "failed",
+            "assertionResults": [
+                {"ancestorTitles": ["cart"], "title": "adds", "status": "passed"},
+                {"ancestorTitles": [], "title": "removes", "status": "failed"},
+                {"ancestorTitles": [], "title": "later", "status": "pending"},
+            ],
+        },
+        {"testFilePath": "WORKSPACE/broken.test.js", "status": "failed", "assertionResults": []},
+        {"name": "WORKSPACE/empty.test.js", "status": "passed", "assertionResults": []},
+    ]
+}
+MOCHA = {"mocha": [{"file": "WORKSPACE/test/a.js", "title": ["cart", "adds"], "status": "passed"}]}
+
+
+@pytest.mark.parametrize(
+    ("report", "passed", "failed", "skipped"),
+    [
+        (
+            JEST,
+            ("src/cart.test.js > cart > adds",),
+            ("src/cart.test.js > removes", "broken.test.js"),
+            ("src/cart.test.js > later",),
+        ),
+        (MOCHA, ("test/a.js > cart > adds",), (), ()),
+    ],
+    ids=["jest", "mocha"],
+)
+def test_reports_of_node_runners_name_tests_by_file(
+    tmp_path: Path, report: object, passed: tuple[str, ...], failed: tuple[str, ...], skipped: tuple[str, ...]
+) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(report).replace("WORKSPACE", str(tmp_path)))
+    named = read_named_tests([path], tmp_path, "", command="npm test", since=0, counts=None)
+    assert named == NamedTests(passed, failed, skipped)
+
+
+def test_events_of_go_name_tests_and_silent_packages(tmp_path: Path) -> None:
+    events = [
+        ("m", "TestA", "run"),
+        ("m", "TestA", "pass"),
+        ("m", "TestB", "run"),
+        ("m", "", "pass"),
+        ("s", "", "pass"),
+    ]
+    lines = [json.dumps({"Package": package, "Test": test, "Action": action}) for package, test, action in events]
+    path = tmp_path / "go.jsonl"
+    path.write_text("\n".join(lines))
+    named = read_named_tests([path], tmp_path, "", command="go test ./...", since=0, counts=None)
+    assert named == NamedTests(passed=("m > TestA",), failed=("m > TestB",), silent=("s",))
+
+
 def test_a_cut_report_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "pytest.xml").write_text(SUREFIRE[:200])
     (tmp_path / "jest-1.json").write_text('{"testResults": [')
