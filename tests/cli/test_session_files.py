@@ -161,7 +161,7 @@ def test_issue_ids_of_feedback_are_unique_in_a_session(project: Project) -> None
             "- The totals are wrong\n- So is the date",
         ),
         ("--from", str(notes)),
-        ("It is slow",),
+        ("--", "- It is slow\n- It is large"),
     ):
         assert project.ralph("session", "feedback", *words).code == 0
     place = home(project) / "iterations" / "2" / "feedbacks"
@@ -172,7 +172,7 @@ def test_issue_ids_of_feedback_are_unique_in_a_session(project: Project) -> None
     assert len(texts) == 4, "feedback of the same second replaces none"
     assert "**ISS-001**: The totals are wrong\n- [ ] **ISS-002**: So is the date" in texts[0]
     assert "**ISS-003**: Name the columns\n  - Suggested Fix: ISS-003 is one line\n- **Q-001**: slow" in texts[1]
-    assert "**ISS-004**: It is slow" in texts[2]
+    assert "**ISS-004**: It is slow\n- [ ] **ISS-005**: It is large" in texts[2]
 
     said = project.ralph("session", "repair").out
     assert "feedbacks.md: ISS-002 is ISS-010 now, because earlier feedback has an issue of that id" in said

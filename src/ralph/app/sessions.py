@@ -28,7 +28,7 @@ from ralph.documents.run_record import AgentSelection, LoopRunSettings, RunRecor
 from ralph.documents.session import HOME, plan
 from ralph.documents.session.layout import FEEDBACK, ClassicLayout, Layout, is_classic
 from ralph.documents.session.metadata import State, read_valid_fields
-from ralph.documents.session.plan import complete_feedback, render_feedback_form, renumber_issues
+from ralph.documents.session.plan import complete_feedback, list_issue_ids, render_feedback_form, renumber_issues
 from ralph.documents.session.repair import PLANNING, UPDATE, Repaired, repair
 from ralph.documents.session.values import parse_timestamp, render_timestamp
 from ralph.store import settings
@@ -154,9 +154,10 @@ def _renumber_new_feedback(root: Path, record: RunRecord, now: float) -> Iterato
     number = state.metadata.iteration + 1
     new = [layout.feedback(number, batch) for batch in find_new_feedback(rules.settings, state)]
     earlier = [text for path, text in state.texts.items() if path.endswith(f"/{FEEDBACK}") and path not in new]
+    taken = {id for text in earlier for id in list_issue_ids(text)}
     for path in new:
-        text, new_ids = renumber_issues(state.texts[path], earlier)
-        earlier.append(text)
+        text, new_ids = renumber_issues(state.texts[path], taken)
+        taken.update(list_issue_ids(text))
         if new_ids:
             _keep_beside(root / path, text, now)
             write_atomic(root / path, to_bytes(text))

@@ -7,7 +7,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -181,13 +181,14 @@ def complete_feedback(
     of the session: no issue gets an id that one of them has.
     """
     page = Page(text.replace("\r\n", "\n"))
+    taken = {id for batch in earlier for id in list_issue_ids(batch)}
     front = {"iteration": iteration, "timestamp": timestamp, "previous_iteration": iteration - 1}
     given = read_front_values(page)
     # A copy of earlier feedback has other numbers, and the directory says which iteration this is for.
     changed = {key: value for key, value in front.items() if key not in given or key != "timestamp"}
     body = "\n".join(page.lines[page.body :]).strip()
     if not page.sections:
-        body = "\n".join(["## Critical Issues", *_list_issues(body)])
+        body = "\n".join(["## Critical Issues", *_list_issues(body, taken)])
     if not any(section.level == 1 for section in page.sections):
         body = f"# Feedback Batch: {stamp}\n\n{body}"
     index = page.section("artifacts index")
@@ -200,30 +201,29 @@ def complete_feedback(
         at = Page(whole)
         found = at.section("artifacts index")
         whole = at.insert_lines(found.end, rows) if found else whole
-    whole, _ = renumber_issues(with_front_matter(whole, "feedbacks.md", changed), earlier)
+    whole, _ = renumber_issues(with_front_matter(whole, "feedbacks.md", changed), taken)
     return whole
 
 
-def renumber_issues(text: str, earlier: Iterable[str]) -> tuple[str, dict[str, str]]:
-    """A batch of feedback in which no issue has an id of an earlier batch, and the new ids by the old ones."""
-    taken = {id for batch in earlier for id in _list_issue_ids(batch)}
-    own = _list_issue_ids(text)
+def renumber_issues(text: str, taken: Collection[str]) -> tuple[str, dict[str, str]]:
+    """A batch of feedback in which no issue has an id that is taken, and the new ids by the old ones."""
+    own = list_issue_ids(text)
     new_ids: dict[str, str] = {}
     for id in own:
         if id in taken and id not in new_ids:
             prefix = id.rpartition("-")[0]
-            new_ids[id] = find_free_issue(prefix, {*taken, *own, *new_ids.values()})
+            new_ids[id] = _find_free_id(prefix, {*taken, *own, *new_ids.values()})
     renumbered = _ISSUE_ID.sub(lambda found: new_ids.get(found[0], found[0]), text) if new_ids else text
     return renumbered, new_ids
 
 
-def find_free_issue(prefix: str, taken: Iterable[str]) -> str:
+def _find_free_id(prefix: str, taken: Iterable[str]) -> str:
     """The id of a new issue: one more than the highest that is taken."""
     numbers = [int(id.rpartition("-")[2]) for id in taken if id.rpartition("-")[0] == prefix]
     return f"{prefix}-{max(numbers, default=0) + 1:03d}"
 
 
-def _list_issue_ids(text: str) -> list[str]:
+def list_issue_ids(text: str) -> list[str]:
     """The ids of the issues that a batch of feedback defines. Those in comments are examples."""
     return [found[1] for line in Page(text).prose if (found := _ISSUE.match(line))]
 
@@ -232,15 +232,16 @@ _ISSUE_ID = re.compile(r"\b(?:ISS|Q)-\d{1,6}\b")
 _ISSUE = re.compile(r"\s*[-*+] +(?:\[.\] +)?\**((?:ISS|Q)-\d{1,6})\b")
 
 
-def _list_issues(text: str) -> list[str]:
+def _list_issues(text: str, taken: Collection[str]) -> list[str]:
     """A text without headings as critical issues. Lines that are no item of a list belong to the issue before them."""
     lines: list[str] = []
-    number = 0
+    ids = set(taken)
     for line in text.split("\n"):
         item = _ITEM.fullmatch(line)
         if item or not lines:
-            number += 1
-            lines.append(f"- [ ] **ISS-{number:03d}**: {(item[1] if item else line).strip()}")
+            id = _find_free_id("ISS", ids)
+            ids.add(id)
+            lines.append(f"- [ ] **{id}**: {(item[1] if item else line).strip()}")
         else:
             lines.append(f"  {line}".rstrip())
     return lines
