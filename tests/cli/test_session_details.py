@@ -245,6 +245,7 @@ def test_split_names_its_real_cause_and_blocked_tasks_are_in_order(project: Proj
     assert "- [C] task-1 (split because the agent failed in every try: task-1.1, task-1.2)" in progress
     blocked = ", ".join(f"task-{number} (by task-1.1)" for number in range(2, 12))
     assert f"failed: task-1.1; blocked: {blocked}" in done.out
+    assert "merged task-1.2 as " in done.out
 
 
 def test_ralph_attempt_is_the_attempt_at_the_task(project: Project) -> None:  # noqa: F811

@@ -136,6 +136,8 @@ def describe_worktree(worktree: str) -> str:
     task, _, attempt = worktree.rpartition("/")
     if task == "knowledge":
         return "what was learned"
+    # Names of worktrees have no dots: `task-4_1` is of task-4.1, a part of task-4.
+    task = re.sub(r"(?<=\d)_(?=\d)", ".", task)
     if not task or attempt == "1":
         return task or worktree
     return f"{task}, attempt {attempt}"
