@@ -422,7 +422,7 @@ class Result(StrEnum):
 
 @dataclass(frozen=True)
 class Tried:
-    """What came of one mutant."""
+    """The result of one mutant."""
 
     mutant: Mutant
     result: Result
@@ -522,7 +522,7 @@ def find_stale(keys: set[tuple[str, str, str, str]]) -> list[tuple[str, str, str
 
 
 def try_all(mutants: list[Mutant], record: Records, jobs: int, seconds: float) -> Iterator[Tried]:
-    """What came of each mutant, as it becomes known. After these seconds, no further mutant is tried."""
+    """The result of each mutant, as it becomes known. After these seconds, no further mutant is tried."""
     deadline = time.monotonic() + seconds
 
     def try_in_time(mutant: Mutant) -> Tried | None:

@@ -55,7 +55,7 @@ class RunChange:
 
 @dataclass(frozen=True)
 class Ack:
-    """Who received a message, and what came of it."""
+    """Who received a message, and how they responded."""
 
     how: str
     """`prompt`, `hook`, `live`, `tool` or `turn`; `engine` for a pause or an abort, which no turn has to receive."""
@@ -216,7 +216,7 @@ class RunHandle:
     def comment(self, *comments: tuple[str, str], to: str = "", removed: bool = False) -> Message:
         """Comment on lines of the diff: pairs of a place (`path:12` or `path:12-15`) and a text, sent together.
 
-        `removed` means that the lines are ones that the run removed. `view.comments` shows what came of each.
+        `removed` means that the lines are ones that the run removed. `view.comments` shows the result of each.
         """
         from ralph.app.comments import NewComment, send_comments
 

@@ -1,4 +1,4 @@
-"""The power goes at every system call of the store, one after the other: what comes of a run is always the same."""
+"""The power goes at every system call of the store, one after the other: the result of a run is always the same."""
 
 import json
 import random
@@ -212,7 +212,7 @@ def assert_sound(sim: Simulation) -> None:
 
 
 def undisturbed(script: Script, root: Path) -> tuple[Legacy, list[str]]:
-    """What comes of a run when nothing happens to it, and the system calls that it makes."""
+    """The result of a run when nothing happens to it, and the system calls that it makes."""
     sim, disks = script.staged(root), [Disk() for _ in script.outcomes]
     lived(sim, disks, len(script.outcomes), 0.0)
     assert_sound(sim)

@@ -145,7 +145,7 @@ def cases() -> Iterator[Case]:
 
 
 def _waves() -> Iterator[Case]:
-    """A worker of a wave, and a hat that takes all that came of it."""
+    """A worker of a wave, and a hat that takes all its results."""
     parallel = {"builder": {"concurrency": 2}, "critic": {"gathers": True}}
     settings = replace(CODE_ASSIST, hats=tuple(replace(hat, **parallel.get(hat.id, {})) for hat in CODE_ASSIST.hats))
     workflow = rules(settings)

@@ -107,7 +107,7 @@ class Stage:
     pick: Callable[[int], int] = lambda count: 0
     """Which of several that are in progress ends next."""
     merges: Callable[[str], MergeResult] = lambda workspace: MergeResult.MERGED
-    """What comes of the merge of a workspace."""
+    """The result of the merge of a workspace."""
     most: int = 1
     """The most turns that were in progress at once."""
     resolved: int = 0

@@ -32,7 +32,7 @@ def asked(queue: Queue) -> dict[str, Work]:
 
 
 def merged(queue: Queue, task: str, end: MergeResult, **more: object) -> tuple[Queue, SettledMerge | None]:
-    """What comes of the merge of a task that the queue asks for."""
+    """The result of the merge of a task that the queue asks for."""
     work = next(one for one in asked(queue).values() if isinstance(one, Merge) and one.worktree == f"{task}/1")
     branch = f"ralph/run/{task}/1"
     return queue.accept(MergeEnded(work.key, work.worktree, end, branch, **more))  # type: ignore[arg-type]

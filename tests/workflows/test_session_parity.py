@@ -86,7 +86,7 @@ class Play:
 
     rules: Any
     says: dict[str, Any] = field(default_factory=dict)
-    """What comes of a turn or a check, by key: changes to the result, a verdict, or False for a check that fails."""
+    """The result of a turn or a check, by key: changes to the result, a verdict, or False for a check that fails."""
     reloads: bool = False
     is_brief: bool = False
     """Whether only the list of markers and the metadata are kept of the documents."""

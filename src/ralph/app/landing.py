@@ -29,7 +29,7 @@ from ralph.workspace.worktree_setup import WorktreeSetup
 
 @dataclass(frozen=True)
 class LandedRun:
-    """What came of landing a run."""
+    """The result of landing a run."""
 
     landed: Landed
     verdict: Verdict | None

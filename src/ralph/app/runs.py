@@ -162,7 +162,7 @@ class Cleaned:
     kept: tuple[str, ...]
     """What of them stays, and why."""
     action: str = ""
-    """The id of the removal. Who looks for one of the runs later is told that it was removed, by whom, and with this id."""
+    """The id of the removal. If you look for one of the runs later, Ralph says who removed it, and names this id."""
     recent: int = 0
     """How many ended runs stay because they are among the latest, or recent."""
     resumable: int = 0

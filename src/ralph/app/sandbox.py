@@ -25,7 +25,7 @@ _NAMED_SOCKETS = {"docker": "/run/docker.sock", "podman": "/run/podman/podman.so
 def find_asked_level(option: str | None) -> str:
     """The level that the user asks for: by `--sandbox`, by the variable RALPH_SANDBOX, or in their own settings.
 
-    A repository has no say: what it asks for would protect nobody.
+    A repository cannot decide this: a sandbox that it may switch off protects against nothing.
     """
     level = option or os.environ.get(VARIABLE) or load_user_settings().sandbox.level
     if level not in SANDBOX_LEVELS:

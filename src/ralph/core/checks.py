@@ -1,4 +1,4 @@
-"""Checks: what the engine itself looks at to judge the work, and what came of it."""
+"""Checks: what the engine itself looks at to judge the work, and their results."""
 
 import math
 import operator
@@ -218,7 +218,7 @@ class FailureSet:
 
 @value
 class CheckResult:
-    """What came of one check."""
+    """The result of one check."""
 
     title: str
     status: CheckStatus

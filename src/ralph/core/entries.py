@@ -169,7 +169,7 @@ class ActionDone:
     """The user did something with a run that is not running: undid a turn, restored files, landed its work."""
 
     id: str
-    """What the command returned, so that a program finds what came of it."""
+    """What the command returned, so that a program finds the result."""
     action: str
     """`undo`, `restore`, `revert` or `land`."""
     result: str

@@ -165,7 +165,7 @@ class WorkCommitted:
 
 
 class MergeResult(StrEnum):
-    """What came of a merge."""
+    """The result of a merge."""
 
     MERGED = "merged"
     """It is on the branch of the run, and the checks passed on the merged tree."""

@@ -224,7 +224,7 @@ def fill_parts(
 
 
 def _split_at_headings(text: str) -> Iterator[tuple[str, str]]:
-    """The headings of the first level with what stands below each. A `#` inside of a code fence is no heading."""
+    """The headings of the first level with the text below each. A `#` inside of a code fence is no heading."""
     heading, body, fence = "", list[str](), ""
     for line in text.splitlines():
         if match := _FENCE.match(line):

@@ -1,4 +1,4 @@
-"""A turn: one agent process started with one prompt; what the agent reports while it works, and what came of it."""
+"""A turn: one agent process started with one prompt; what the agent reports while it works, and its result."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
@@ -198,7 +198,7 @@ class EarlierTurn:
 
 @value
 class TurnResult:
-    """What came of a turn."""
+    """The result of a turn."""
 
     end: TurnEnd
     started_at: float

@@ -15,7 +15,7 @@ from ralph.documents.faults import explain_fault
 
 
 class Steering(BaseModel):
-    """What came of a STEER."""
+    """The result of a STEER."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 

@@ -91,7 +91,7 @@ class AgentSettings(SettingsSection):
 
 
 class EscalationSettings(AgentSettings):
-    """Who takes over where the usual agent gets nowhere."""
+    """The agent that takes over if the usual agent makes no progress."""
 
     after: int = Field(
         default=2, ge=1, description="iterations without progress, or failed attempts, before it takes over"

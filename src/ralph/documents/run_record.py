@@ -51,7 +51,7 @@ class AgentSelection:
     chain: tuple[AgentSpec, ...]
     roles: Mapping[str, tuple[AgentSpec, ...]] = field(default_factory=dict)
     escalation: AgentSpec | None = None
-    """Who takes over where others failed."""
+    """The agent that takes over if others fail."""
     escalate_after: int = 2
     """How many failures in a row bring in the escalation agent."""
 

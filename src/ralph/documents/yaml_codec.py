@@ -401,7 +401,7 @@ def dump(data: Mapping[str, Any]) -> str:
 
 
 def render_inline(value: Any, *, in_flow: bool = False) -> str:
-    """A value on one line; `in_flow` if it stands in a list or a mapping on that line."""
+    """A value on one line; `in_flow` if it is in a list or a mapping on that line."""
     if isinstance(value, str):
         if _is_plain(value, in_flow=in_flow):
             return value

@@ -216,7 +216,7 @@ class FollowUp:
 
     next: NextStep
     result: TurnResult
-    """What came of the turn, as it is journaled."""
+    """The result of the turn, as it is journaled."""
     at: float | None = None
     """When the next turn for this work may start; None if there is none."""
     reason: str = ""

@@ -46,7 +46,7 @@ class Difference:
 
 
 def import_commits(private: PrivateRepository, label: str) -> list[str]:
-    """Take in what the agent did, and remove its git directory. Returns notices. A second call changes nothing.
+    """Import what the agent committed, and remove its git directory. Returns notices. A second call changes nothing.
 
     Submodules come first: a commit of the repository around them can name their new commits.
     """

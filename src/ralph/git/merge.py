@@ -81,7 +81,7 @@ def repair_branch(git: Git, branch: str) -> str:
     left_ref = f"refs/ralph-left/{branch.removeprefix('ralph/')}/{tip[:12]}" if tip else ""
     if left_ref:
         git.run("update-ref", left_ref, tip)
-    git.run("update-ref", "-m", "ralph: put right", HEADS + branch, position, tip)
+    git.run("update-ref", "-m", "ralph: repair", HEADS + branch, position, tip)
     return left_ref
 
 

@@ -265,7 +265,7 @@ class Project:
     inside: str = ""
     """The run in whose worktree the user stands."""
     directory: str = "."
-    """The directory below the root that the user stands in. New runs work there."""
+    """The user's current directory below the root. New runs work there."""
 
     @classmethod
     def around(cls, start: Path) -> "Project":
@@ -404,7 +404,7 @@ class Project:
         return self.root / ".ralph" / "removed.jsonl"
 
     def record_removal(self, id: str, action: str, by: str) -> None:
-        """Remember that the user removed a run, so that who looks for it later is told. Nothing depends on it."""
+        """Remember that the user removed a run, so that Ralph can say so later. Nothing depends on it."""
         line = json.dumps({"run": id, "at": time.time(), "action": action, "by": by})
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
         with contextlib.suppress(OSError):

@@ -58,7 +58,7 @@ def _hides_processes() -> bool:
 def _list_surrounding_jobs() -> Iterator[Path]:
     """The directories of the jobs that this process belongs to.
 
-    Every process of a job is a descendant of its job keeper, which stands in the directory of the job.
+    Every process of a job is a descendant of its job keeper, whose current directory is that of the job.
     """
     pid = os.getppid()
     while pid > 1:

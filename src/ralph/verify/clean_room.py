@@ -366,7 +366,7 @@ def _describe(result: CheckResult) -> str:
 
 
 def _with_finding(verdict: Verdict, evidence: Evidence, failed: CheckResult | None = None) -> Verdict:
-    """The verdict with evidence that is no success, and the finding that goes back to the agent."""
+    """The verdict, which is no longer a success, and the finding that goes back to the agent."""
     sentence = evidence.reason
     if failed and (printed := _quote_errors(failed.output)):
         sentence = f"{sentence} It printed: {printed}"

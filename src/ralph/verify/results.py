@@ -346,7 +346,7 @@ def find_missing_tests(before: NamedTests, now: NamedTests) -> list[str]:
 
 
 def find_own_name(name: str) -> str:
-    """The part of a test's name that stands in its source: the function, or the title."""
+    """The part of a test's name that is in its source: the function, or the title."""
     plain = _strip_variant(name).rstrip(")")
     if " > " in plain:
         return plain.rpartition(" > ")[2]

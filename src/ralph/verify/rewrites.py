@@ -110,7 +110,7 @@ def _until(criterion: str) -> str:
 
 
 def _quote_inside(text: str) -> str:
-    """A word of a command that stands in single quotes itself: with double quotes, if that is the same for the shell."""
+    """A word of a command that is in single quotes itself: with double quotes, if that is the same for the shell."""
     if shlex.quote(text) == text:
         return text
     return f'"{text}"' if not re.search(r'["$`\\!]', text) else shlex.quote(text)

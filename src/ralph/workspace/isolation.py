@@ -218,7 +218,7 @@ class Isolation:
         return used.name
 
     def finish_turn(self, directory: Path, environment: Mapping[str, str], agent: Adapter) -> list[str]:
-        """Take in the agent's commits, and copy back the credentials that it renewed. Returns notices."""
+        """Import the agent's commits, and copy back the credentials that it renewed. Returns notices."""
         if not self.sandbox.is_on:
             return []
         AgentState(agent.find_state_paths(), self._find_home(directory), environment).copy_back()

@@ -99,7 +99,7 @@ class LoopRenderer(Renderer):
         return f"Verifying: {' AND '.join(entry.checks)}"
 
     def _render_conclusion(self, entry: TurnEnded, phase: Phase) -> list[str]:
-        """What came of a turn that only reads: the lesson of a reflector, or the opinion of a judge."""
+        """The result of a turn that only reads: the lesson of a reflector, or the opinion of a judge."""
         if phase is Phase.REFLECT:
             return self._render_lesson()
         return _render_judgment(entry) if phase is Phase.JUDGE else []

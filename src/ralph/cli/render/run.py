@@ -90,7 +90,7 @@ def _action_line(action: ActionView) -> str:
 
 
 def comment_text(comment: CommentView) -> str:
-    """A comment in one line: its place, its text, and what came of it."""
+    """A comment in one line: its place, its text, and its result."""
     place = f"{comment.path}:{comment.line}" + (f"-{comment.last_line}" if comment.last_line else "")
     removed = " (removed)" if comment.side == "old" else ""
     return f"{place}{removed}  {shorten(one_line(comment.text), 100)}  ({_comment_effect(comment)})"

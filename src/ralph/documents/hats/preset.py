@@ -191,7 +191,7 @@ class Core(SettingsSection):
 
 
 class Aggregate(SettingsSection):
-    """How a hat takes what comes of a wave."""
+    """How a hat takes the results of a wave."""
 
     mode: Literal["wait_for_all"] = Field(default="wait_for_all", description="when all of the wave have ended")
     timeout: float | None = Field(

@@ -15,7 +15,7 @@ _TIMES = ("updated_at", "extracted_at", "staged_at", "approved_at", "promoted_at
 
 @dataclass(frozen=True)
 class KnowledgeMerge:
-    """What came of merging: the files to write, and what happened to each source."""
+    """The result of merging: the files to write, and what happened to each source."""
 
     files: Mapping[str, str] = field(default_factory=dict)
     done: Mapping[str, str] = field(default_factory=dict)

@@ -59,7 +59,7 @@ class Layout:
         "reset": "Iteration {iteration}, reset",
         "planned": "completed: {at}",
     }
-    """What `progress.md` says behind a task or a planning step, by what came of it."""
+    """What `progress.md` says behind a task or a planning step, by its result."""
     state_names: ClassVar[Mapping[str, str]] = {}
     """What the layout calls the states of a session, if they have other names there."""
 

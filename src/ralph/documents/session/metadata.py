@@ -49,7 +49,7 @@ class State(StrEnum):
 
 
 class Status(StrEnum):
-    """What came of a session so far."""
+    """The result of a session so far."""
 
     IN_PROGRESS = "in_progress"
     COMPLETED = "completed"
@@ -122,7 +122,7 @@ class IterationMetadata:
     completed_at: str = ""
     tasks_defined: int = 0
     planning_tasks: Mapping[str, str] = field(default_factory=dict)
-    """The planning steps that are over, with what came of each."""
+    """The planning steps that are over, with the result of each."""
     version: int = 1
 
 

@@ -57,7 +57,7 @@ def is_legal_change(old: Marker, new: Marker, *, retries_as_todo: bool = False) 
 
 
 def count_markers(markers: Mapping[Marker, int]) -> dict[str, Any]:
-    """How many tasks there are, by what came of them."""
+    """How many tasks there are, by result."""
     done, failed, gone = (markers.get(one, 0) for one in (Marker.DONE, Marker.FAILED, Marker.CANCELLED))
     total = sum(markers.values())
     pending = total - done - failed - gone

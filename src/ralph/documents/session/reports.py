@@ -40,7 +40,7 @@ class ReviewVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class Report:
-    """What was done in an attempt, and what came of it."""
+    """What was done in an attempt, and its result."""
 
     iteration: int
     part1: str

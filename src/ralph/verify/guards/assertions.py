@@ -46,7 +46,7 @@ class Assertion:
     was_real: bool = False
     """For a trivial claim: it compares something with itself, or was made true by an `or True`."""
     doubt: str = ""
-    """Why it may not be reached: it stands in a branch without another, or after a return."""
+    """Why it may not be reached: it is in a branch without another, or after a return."""
     via: str = ""
     """The helper that makes it."""
 

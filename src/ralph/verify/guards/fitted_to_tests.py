@@ -44,7 +44,7 @@ class HardcodedAnswer:
     value: str
     line: int
     is_entry: bool = False
-    """It stands in a table, not in a branch."""
+    """It is in a table, not in a branch."""
 
     @property
     def asked(self) -> set[str]:

@@ -10,7 +10,7 @@ export function cardId(row, need) {
   return `need-${row.key}-${need.kind}-${need.id}-${need.since}`.replace(/\s/g, '-');
 }
 
-// The cards to show. One that was answered stays for a while in its place, with what came of it, so that nothing jumps.
+// The cards to show. One that was answered stays for a while in its place, with its result, so that nothing jumps.
 // `cards` are those that are open now; `isOpen` says of a need whether the run still has it. Another `scope` begins anew.
 export function useCards(cards, isOpen, scope) {
   const known = useRef({ scope: '', cards: [], answered: new Set() });

@@ -97,7 +97,7 @@ class Play:
 
 @dataclass(frozen=True)
 class Search:
-    """What came of looking for the shortest route."""
+    """The result of looking for the shortest route."""
 
     route: tuple[SearchTurn, ...] = ()
     """Empty if none was found."""

@@ -419,7 +419,7 @@ def start_replanning(
 
 
 def count_tasks(state: SessionState) -> dict[str, int]:
-    """How many tasks there are, by what came of them; the graph knows without counting, if there is one."""
+    """How many tasks there are, by result; the graph knows without counting, if there is one."""
     try:
         return count_markers(state.graph.markers)
     except RalphError:
