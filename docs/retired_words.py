@@ -33,6 +33,8 @@ WORDS = (
     Retired(r"\bfurnish(es|ed|ing)?\b", "metaphor", "set up"),
     Retired(r"\b(desk|sieve|tellers|spoilt|hearing)\b", "metaphor", "the standard word of the field"),
     Retired(r"\bwhat is told\b", "unclear", "what is reported"),
+    Retired(r"\b(came|comes) of\b", "idiom", "the result of"),
+    Retired(r"\bput right\b", "idiom", "repair"),
     Retired(r"\b(goes|go|went) on\b(?! success)", "idiom", "continue"),
     Retired(r"\b(None|empty|none|nothing|only) where (it|there|that|they|nothing|none|no)\b", "translated", "if"),
     Retired(r"\bby somebody else\b", "hides who acts", "name the process, or say: something other than Ralph"),
@@ -45,6 +47,9 @@ WORDS = (
         r"\bmaximum (minutes|seconds|hours) of\b", "unclear what is measured", "maximum duration of ..., in minutes"
     ),
 )
+
+TEST_NAME = re.compile(r"^test_(it|they|what|where|who|nor)_")
+"""The beginning of a test name that cannot be understood without reading the test."""
 
 NAMES = (
     Retired(
@@ -137,6 +142,8 @@ def find_test_names(path: Path, tree: ast.Module) -> Iterator[Fault]:
             "test"
         ):
             words = node.name.replace("_", " ")
+            if TEST_NAME.match(node.name):
+                yield Fault(path, node.lineno, f"`{node.name}` does not say what it tests; begin with a noun")
             for word in WORDS:
                 if found := re.search(word.pattern, words, re.IGNORECASE):
                     yield Fault(path, node.lineno, f"`{found[0]}` in a test name is retired; write: {word.instead}")

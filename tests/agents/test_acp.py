@@ -79,13 +79,13 @@ class TestAsking:
             ("agent: acp", UsageError, "needs the program"),
         ],
     )
-    def test_what_is_wrong_is_said(self, text: str, error: type[RalphError], said: str) -> None:
+    def test_invalid_settings_are_refused_with_the_reason(self, text: str, error: type[RalphError], said: str) -> None:
         with pytest.raises(error) as refusal:
             select_specs(text)
         assert type(refusal.value) is error
         assert said in str(refusal.value)
 
-    def test_one_that_is_not_there_is_left_out_where_there_are_others(self) -> None:
+    def test_missing_agent_is_skipped_if_there_are_others(self) -> None:
         assert select_specs(f"agents: [{{acp: no-such-program-anywhere}}, {{acp: {ACP}}}]") == [AgentSpec("acp", WORDS)]
 
     def test_options_for_other_agents_exclude_it(self) -> None:

@@ -312,7 +312,7 @@ class TestPermission:
             ((), None),
         ],
     )
-    def test_it_is_given(self, nursery: Nursery, options: tuple[Any, ...], chosen: str | None) -> None:
+    def test_permission_is_granted(self, nursery: Nursery, options: tuple[Any, ...], chosen: str | None) -> None:
         told = played(nursery, {"turn": [permission(*options)]})
         [answer] = told.answers
         assert answer["outcome"].get("optionId") == chosen
@@ -329,7 +329,7 @@ class TestPermission:
             ("sub-agents", {"title": "Task", "kind": "think"}),
         ],
     )
-    def test_it_is_not_given_for_what_is_forbidden(
+    def test_permission_for_a_forbidden_tool_is_refused(
         self, nursery: Nursery, forbidden: str, tool: dict[str, Any]
     ) -> None:
         turn = [permission(ALLOW, REJECT, **tool), call(kind="tool_call_update", status="failed")]
@@ -402,7 +402,7 @@ class TestFiles:
         assert ((out / "secret").read_text(), (out / "nothing").exists()) == ("secret", False)
         assert told.code == 0, "the agent may go on"
 
-    def test_what_git_and_ralph_keep_is_read_but_not_written(self, nursery: Nursery) -> None:
+    def test_files_of_git_and_ralph_are_readable_and_not_writable(self, nursery: Nursery) -> None:
         (nursery.root / "sub" / ".git").mkdir(parents=True)
         (nursery.root / "sub" / ".git" / "config").write_text("theirs")
         (nursery.root / "by-a-link").symlink_to("sub/.git")
@@ -413,7 +413,7 @@ class TestFiles:
         assert (nursery.root / "sub" / ".git" / "config").read_text() == "theirs"
         assert not (nursery.root / ".git").exists() and not (nursery.root / ".ralph").exists()
 
-    def test_what_is_not_there_or_no_text_is_said_so(self, nursery: Nursery) -> None:
+    def test_missing_or_binary_file_is_an_error(self, nursery: Nursery) -> None:
         (nursery.root / "binary").write_bytes(b"\xff\xfe")
         (nursery.root / "directory").mkdir()
         os.mkfifo(nursery.root / "pipe")
@@ -441,7 +441,7 @@ class TestConversation:
         told = played(nursery, {"turn": [money(2.5), money(3.0)]}, "--session", "s-1")
         assert [(event["cost"], event.get("whole_cost")) for event in told.of("usage")] == [(2.5, True), (0.5, None)]
 
-    def test_it_is_resumed_where_it_cannot_be_loaded(self, nursery: Nursery) -> None:
+    def test_conversation_is_resumed_if_it_cannot_be_loaded(self, nursery: Nursery) -> None:
         can = {"loadSession": True, "sessionCapabilities": {"resume": {}}}
         refusal = {"error": {"code": -32601, "message": "Method not found"}}
         play = {"greeting": {"agentCapabilities": can}, "answers": {"session/load": refusal}}
@@ -482,7 +482,7 @@ class TestSettings:
     def test_a_mode_of_the_user_is_kept(self, nursery: Nursery) -> None:
         assert played(nursery, self.about(modes=MODES), "--keep-mode").asked("session/set_mode") == []
 
-    def test_where_tools_are_forbidden_it_must_ask(self, nursery: Nursery) -> None:
+    def test_agent_asks_for_permission_if_tools_are_forbidden(self, nursery: Nursery) -> None:
         assert played(nursery, self.about(modes=MODES), "--without-tool", "x").asked("session/set_mode") == []
         asking = {**MODES, "availableModes": [*MODES["availableModes"], {"id": "approve"}]}
         told = played(nursery, self.about(modes=asking), "--without-tool", "x")
@@ -650,14 +650,14 @@ class TestWords:
         }
         return played(nursery, play, RALPH_MESSAGES=str(place)), os.listdir(place)
 
-    def test_a_second_prompt_is_waited_for_where_it_is_answered(self, nursery: Nursery) -> None:
+    def test_answer_to_a_second_prompt_is_waited_for(self, nursery: Nursery) -> None:
         second = {"stopReason": "end_turn", "usage": TOKENS}
         told, left = self.played(nursery, "OpenCode", text("Hm."), {"listen": second})
         assert [one["prompt"][0]["text"] for one in told.asked("session/prompt")] == ["Say hello.", "Use tabs."]
         assert (told.code, left) == (0, ["a.received.live"])
         assert (told.of("usage")[0]["input_tokens"], told.of("usage")[0]["output_tokens"]) == (2000, 100)
 
-    def test_and_not_where_it_is_not(self, nursery: Nursery) -> None:
+    def test_second_prompt_that_is_never_answered_is_not_waited_for(self, nursery: Nursery) -> None:
         told, left = self.played(nursery, "codex-acp", {"listen": None})
         assert (told.code, left, len(told.asked("session/prompt"))) == (0, ["a.received.live"], 2)
 
@@ -676,7 +676,7 @@ class TestWords:
         assert asked["_meta"] == {"steering": {"idleBehavior": "promptRequired"}}
         assert (told.code, files, len(told.asked("session/prompt"))) == (0, [left], 1)
 
-    def test_what_is_refused_waits(self, nursery: Nursery) -> None:
+    def test_refused_message_waits_for_the_next_turn(self, nursery: Nursery) -> None:
         told, left = self.played(nursery, "OpenCode", {"listen": {"error": {"code": -32602, "message": "busy"}}})
         assert (told.code, left) == (0, ["a.txt"])
         assert told.of("usage")[0]["input_tokens"] == 1000
@@ -708,7 +708,7 @@ class TestEnding:
         assert processes(nursery) == []
 
     @pytest.mark.slow
-    def test_nor_is_one_waited_for_that_takes_in_nothing(self, nursery: Nursery) -> None:
+    def test_agent_that_reads_no_input_is_ended(self, nursery: Nursery) -> None:
         pid = nursery.start(*words({"deaf": 1}), prompt="word " * 100_000)
         eventually(lambda: "session/new" in nursery.log())
         time.sleep(0.5)

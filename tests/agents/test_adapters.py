@@ -152,7 +152,7 @@ class TestRealStreams:
         assert len(texts(events, EventKind.RESULT)) == 1 and events[-1].kind is EventKind.RESULT
 
     @pytest.mark.parametrize("stream", ["claude", "codex", "gemini"])
-    def test_what_is_said_and_done(self, stream: str) -> None:
+    def test_texts_and_tools_are_read(self, stream: str) -> None:
         events, account = played(stream, raw(stream))
         assert texts(events, EventKind.TEXT) == ["Go.", "Done."]
         (used,) = texts(events, EventKind.TOOL)
@@ -235,7 +235,7 @@ class TestCutStreams:
         for size in range(len(last)):
             assert not played(stream, [*raw(stream)[:-1], last[:size]])[1].finished
 
-    def test_what_was_seen_before_the_cut_counts_once(self) -> None:
+    def test_usage_before_the_cut_counts_once(self) -> None:
         usage = played("claude", raw("claude")[:-1])[1].usage
         assert billed(usage) == Usage(2000, 2, None)
 
@@ -555,7 +555,7 @@ class TestSignIn:
         known, how = AGENTS[name].sign_in(environment, tmp_path)
         assert known is expected and how and "sk" not in how.split()
 
-    def test_what_to_run_where_it_is_not(self, tmp_path: Path) -> None:
+    def test_missing_sign_in_names_the_command_to_run(self, tmp_path: Path) -> None:
         assert "/login" in Claude().sign_in({}, tmp_path)[1]
         assert "codex login" in Codex().sign_in({}, tmp_path)[1]
         assert all(agent.install.startswith("npm install -g ") for agent in AGENTS.values())

@@ -41,7 +41,7 @@ def test_the_command() -> None:
     assert len(words[-1].split()) > 1, "a single word would be taken for a command"
 
 
-def test_it_does_its_work_itself_and_no_daemon() -> None:
+def test_cline_works_without_its_daemon() -> None:
     assert Cline().environment(Call(Path()))["CLINE_SESSION_BACKEND_MODE"] == "local"
 
 

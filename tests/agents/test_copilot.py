@@ -63,7 +63,7 @@ def test_a_turn_that_went_well(stream: str) -> None:
     assert (account.session, account.text) == ("id-1", "Done.")
 
 
-def test_what_is_said_and_done() -> None:
+def test_texts_and_tools_are_read() -> None:
     events, _ = played(Copilot(), "copilot")
     assert texts(events, EventKind.TEXT) == ["I write hello.txt.", "I run a command.", "Done."]
     assert texts(events, EventKind.TOOL)[1] == "bash: echo a"
@@ -80,7 +80,7 @@ def test_sub_agents_do_not_speak() -> None:
     assert played(Copilot(), [{"type": "assistant.message", "data": said}])[0] == []
 
 
-def test_what_it_used_is_in_a_file_at_the_end() -> None:
+def test_usage_is_read_from_the_last_line() -> None:
     assert billed(played(Copilot(), "copilot")[1].usage) == Usage(3000, 150, pytest.approx(0.0039))
     assert played(Copilot(), lines_of("copilot")[:-1])[1].usage == Usage()
     own = Copilot(prices={"gpt-5": (1000.0, 1000.0, 0.0)})

@@ -66,7 +66,7 @@ def test_failure_without_a_last_event_is_read_from_standard_error() -> None:
         ({}, [("", True)]),
     ],
 )
-def test_what_a_tool_gave(body: dict[str, Any], texts_and_errors: list[tuple[str, bool]]) -> None:
+def test_results_of_tools_are_read(body: dict[str, Any], texts_and_errors: list[tuple[str, bool]]) -> None:
     events = played(Cursor(), [tool("completed", "readToolCall", body)])[0]
     assert [(one.text, one.is_error) for one in events if one.kind is EventKind.TOOL_RESULT] == texts_and_errors
 

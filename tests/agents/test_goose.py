@@ -48,7 +48,7 @@ def test_a_turn_that_went_well(stream: str) -> None:
     assert len(texts(events, EventKind.RESULT)) == 1 and events[-1].kind is EventKind.RESULT
 
 
-def test_what_is_said_and_done() -> None:
+def test_texts_and_tools_are_read() -> None:
     events, account = played(Goose(), "goose")
     assert texts(events, EventKind.TEXT) == ["Go.", "Done."] and account.text == "Done."
     assert (texts(events, EventKind.TOOL), texts(events, EventKind.TOOL_RESULT)) == (["shell: echo a"], ["a"])

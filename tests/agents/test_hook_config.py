@@ -103,7 +103,7 @@ class TestHook:
         assert fired("claude", "PostToolUse", words, {"agent_id": "7"}) == ""
         assert "for the other" in fired("claude", "PostToolUse", words, {"tool_name": "Bash"})
 
-    def test_what_is_half_written_waits(self, words: Path) -> None:
+    def test_half_written_messages_wait(self, words: Path) -> None:
         (words / ".0123.tmp").write_text("ha")
         (words / ".hidden.txt").write_text("ha")
         assert fired("claude", "Stop", words) == ""
@@ -148,7 +148,7 @@ class TestReady:
         assert len(made["hooks"]["Stop"]) == 2
 
     @pytest.mark.parametrize("text", ["{ // a comment\n}", "[]", "{"])
-    def test_what_qwen_alone_can_read_is_left_alone(self, text: str, tmp_path: Path) -> None:
+    def test_settings_that_only_qwen_can_read_are_left_alone(self, text: str, tmp_path: Path) -> None:
         theirs = tmp_path / "defaults.json"
         theirs.write_text(text)
         agent = Qwen()
@@ -156,7 +156,7 @@ class TestReady:
         assert not agent.can_receive_messages(HERE) and set(agent.environment(HERE)) == {"QWEN_CODE_NO_RELAUNCH"}
 
     @pytest.mark.parametrize("agent", [Copilot(), Qwen(), Gemini()], ids=lambda agent: agent.name)
-    def test_where_nothing_can_be_laid_that_is_said(self, agent: Adapter, tmp_path: Path) -> None:
+    def test_notice_says_that_the_hook_cannot_be_written(self, agent: Adapter, tmp_path: Path) -> None:
         environment = {**home_of(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "file")}
         (tmp_path / "file").touch()
         assert "wait until its turn is over" in agent.prepare(environment)
@@ -178,7 +178,7 @@ class TestReady:
 class TestGemini:
     """The home of links."""
 
-    def test_it_shows_all_that_is_in_the_users(self, tmp_path: Path) -> None:
+    def test_private_home_of_gemini_shows_the_users_files(self, tmp_path: Path) -> None:
         environment, agent = home_of(tmp_path), Gemini()
         real = tmp_path / "home" / ".gemini"
         (real / "extensions" / "theirs").mkdir(parents=True)
@@ -195,7 +195,7 @@ class TestGemini:
         (home / ".gemini/tmp/a").write_text("a conversation")
         assert (real / "tmp/a").exists()
 
-    def test_it_is_brought_up_to_date(self, tmp_path: Path) -> None:
+    def test_private_home_of_gemini_is_updated(self, tmp_path: Path) -> None:
         environment, agent = home_of(tmp_path), Gemini()
         real = tmp_path / "home" / ".gemini"
         real.mkdir()
@@ -252,7 +252,7 @@ class TestCodex:
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
         return str(path)
 
-    def test_they_are_trusted_as_it_says_itself(self, tmp_path: Path) -> None:
+    def test_hooks_of_codex_are_trusted_by_their_hash(self, tmp_path: Path) -> None:
         environment, program = home_of(tmp_path), self.program(tmp_path)
         agent = Codex(program)
         assert not agent.can_receive_messages(HERE) and not any("hooks" in word for word in agent.command(HERE))
@@ -262,7 +262,7 @@ class TestCodex:
         assert [setting.partition("=")[0] for setting in settings] == ["hooks.PostToolUse", "hooks.Stop", "hooks.state"]
         assert not agent.can_receive_messages(Call(Path("/repo"), arguments=("-c", "hooks.Stop=[]")))
 
-    def test_it_is_asked_once_for_each_version(self, tmp_path: Path) -> None:
+    def test_codex_is_asked_once_for_each_version(self, tmp_path: Path) -> None:
         environment, program = home_of(tmp_path), self.program(tmp_path)
         Codex(program).prepare(environment)
         asked = list((tmp_path / "home/.cache/ralph/codex-hooks").iterdir())
@@ -275,7 +275,7 @@ class TestCodex:
         other.prepare(environment)
         assert "sha256:post" in other.hook_arguments[-1]
 
-    def test_where_it_does_not_say_there_are_none(self, tmp_path: Path) -> None:
+    def test_codex_that_lists_no_hooks_has_none(self, tmp_path: Path) -> None:
         environment = home_of(tmp_path)
         for program in (self.program(tmp_path, broken=True), "/nowhere/codex"):
             agent = Codex(program)
@@ -286,7 +286,7 @@ class TestCodex:
 class TestOpenCode:
     """A plugin, where it loads at once."""
 
-    def test_it_is_loaded_where_its_package_is_there(self, tmp_path: Path) -> None:
+    def test_plugin_is_loaded_if_its_package_is_installed(self, tmp_path: Path) -> None:
         environment, workspace = home_of(tmp_path), tmp_path / "repo"
         (workspace / ".opencode").mkdir(parents=True)
         agent, call = OpenCode(), Call(workspace)

@@ -67,7 +67,7 @@ def test_a_turn_that_went_well_and_what_it_used(stream: str, used: Usage) -> Non
     assert (account.session, account.text) == ("id-1", "Done.")
 
 
-def test_what_is_said_and_done() -> None:
+def test_texts_and_tools_are_read() -> None:
     events, _ = played(OpenCode(), "opencode")
     assert texts(events, EventKind.TEXT) == ["I write hello.txt.", "I run a command.", "Done."]
     assert texts(events, EventKind.TOOL)[1] == "bash: echo a" and "/repo/hello.txt" in texts(events, EventKind.TOOL)[0]

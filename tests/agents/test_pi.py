@@ -51,7 +51,7 @@ def test_a_turn_that_went_well(stream: str, cost: float) -> None:
     assert len(texts(events, EventKind.RESULT)) == 1 and events[-1].kind is EventKind.RESULT
 
 
-def test_what_is_said_and_done() -> None:
+def test_texts_and_tools_are_read() -> None:
     events, account = played(Pi(), "pi")
     assert texts(events, EventKind.TEXT) == ["Go.", "Done."] and account.text == "Done."
     assert (texts(events, EventKind.TOOL), texts(events, EventKind.TOOL_RESULT)) == (["bash: echo a"], ["a"])

@@ -88,7 +88,7 @@ class TestRegistry:
         assert registry.list_third_party() == {"owl": None}
 
     @pytest.mark.parametrize("how", BROKEN)
-    def test_what_cannot_be_used_is_an_error_with_its_package(self, how: str, owl: Any) -> None:
+    def test_unusable_adapter_is_an_error_that_names_its_package(self, how: str, owl: Any) -> None:
         text, told = BROKEN[how]
         owl(None if how == "missing" else text)
         with pytest.raises(AgentUnavailableError) as error:
@@ -135,7 +135,7 @@ class TestRegistry:
             AgentSpec("owl"),
         )
 
-    def test_it_is_used_if_there_is_nothing_else(
+    def test_adapter_of_a_plugin_is_used_if_it_is_the_only_one(
         self, owl: Callable[[str | None], None], site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         owl(HEAD)
@@ -297,7 +297,7 @@ class TestCommandLine:
         bench.ralph(*TASK)
 
     @pytest.mark.slow
-    def test_a_run_continues_with_it_and_says_where_it_is_gone(self, bench: Bench) -> None:
+    def test_resume_names_a_plugin_that_is_no_longer_installed(self, bench: Bench) -> None:
         bench.ralph(*HARD, "--max-iterations", "1", code=3)
         said = bench.ralph("resume", "--max-iterations", "3", without=True, code=6)
         assert "no installed package has an adapter for parrot" in said

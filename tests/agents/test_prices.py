@@ -38,7 +38,7 @@ def test_a_model_that_is_not_known_has_no_price(model: str) -> None:
     assert cost_of(model, MILLION, 0, MILLION, {}) is None
 
 
-def test_what_the_user_says_wins() -> None:
+def test_prices_of_the_user_win() -> None:
     mine = {"gpt-5": (7.0, 0.7, 70.0), "house-model": (1.0, 1.0, 2.0)}
     assert cost_of("gpt-5-2026-01-01", MILLION, 0, 0, mine) == 7.0
     assert cost_of("house-model", MILLION, 0, MILLION, mine) == 3.0

@@ -211,7 +211,7 @@ def test_step_that_cannot_be_done_fails_with_its_line(stage: Stage, step: str, m
     assert [path.read_text() for path in outside.iterdir()] == ["safe"]
 
 
-def test_what_is_optional_may_be_absent(stage: Stage) -> None:
+def test_optional_file_may_be_missing(stage: Stage) -> None:
     (stage.workspace / "app.py").write_text("a")
     played = stage.steps(
         "patch: {path: app.py, find: x, replace: y, optional: true}",
@@ -450,5 +450,5 @@ def test_messages_are_read_between_steps(stage: Stage) -> None:
     assert sorted(os.listdir(words)) == ["a.received.hook", "b.received.hook"]
 
 
-def test_who_listens_in_vain_continues(stage: Stage) -> None:
+def test_listening_without_a_message_continues(stage: Stage) -> None:
     assert stage.steps("listen: 0.05", "say: nothing came").events[-1]["text"] == "nothing came"

@@ -70,7 +70,7 @@ def test_images_that_agents_report_in_their_own_way_are_named() -> None:
     assert [events[-1].text for events in (gemini, copilot, opencode)] == [IMAGE] * 3
 
 
-def test_what_a_failed_command_of_cline_printed_is_shown() -> None:
+def test_output_of_a_failed_command_of_cline_is_shown() -> None:
     printed = "[Command exited with code 127]\n\n[stderr]\nbash: ralph: command not found\n"
     result = {"query": "ralph emit", "result": printed, "error": "Command exited with code 127", "success": False}
     event = {"type": "content_end", "contentType": "tool", "toolName": "run_commands", "output": [result]}

@@ -103,7 +103,7 @@ def test_revert_leaves_a_report_that_the_user_edited(project: Project) -> None: 
 
 
 @pytest.mark.slow
-def test_it_works_on_a_run_that_is_over_and_twice(project: Project) -> None:  # noqa: F811
+def test_abort_reverts_a_run_that_is_over(project: Project) -> None:  # noqa: F811
     start = files(project)
     project.work(WORK, "--max-iterations", "1")
     name = project.run.name

@@ -79,6 +79,6 @@ def test_the_bridge_can_be_called_alone(acp: Project) -> None:
     assert json.loads(done.stdout.splitlines()[-1])["type"] == "result"
 
 
-def test_it_is_not_in_the_list_of_commands_but_has_a_help(acp: Project) -> None:
+def test_bridge_command_is_hidden_and_has_a_help(acp: Project) -> None:
     assert "acp-bridge" not in acp.ralph("--help").out
     assert "--without-tool" in acp.ralph("acp-bridge", "--help").out

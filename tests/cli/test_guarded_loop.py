@@ -722,7 +722,7 @@ class TestACopyOfATreeThatWasRejected:
 
     @pytest.mark.parametrize("how", [("mv",), ("cp", "-r")], ids=["moved", "copied"])
     @pytest.mark.parametrize("has_git", [True, False], ids=["with git", "without git"])
-    def test_it_stays_rejected_when_the_project_is_moved_or_copied(
+    def test_tree_stays_rejected_after_the_project_is_moved_or_copied(
         self, calculator: Project, how: tuple[str, ...], has_git: bool
     ) -> None:
         if not has_git:
@@ -816,7 +816,7 @@ class TestChangesThatNoVerdictCovers:
         assert unjudged.play(IDLE, until=CHECK).code == 0, "what was allowed stays so"
 
     @pytest.mark.slow
-    def test_it_is_recognized_after_the_project_was_moved(self, unjudged: Project) -> None:
+    def test_unjudged_work_is_recognized_after_the_project_was_moved(self, unjudged: Project) -> None:
         first = unjudged.run.name
         moved = replace(unjudged, root=unjudged.root.rename(unjudged.home / "moved"))
         refused = moved.play(IDLE, "--no-snapshots", until=CHECK)
@@ -829,7 +829,7 @@ class TestChangesThatNoVerdictCovers:
         assert moved.play(IDLE, until=CHECK).code == 0, "what was allowed stays so"
 
     @pytest.mark.slow
-    def test_it_is_not_accepted_without_snapshots(self, unjudged: Project) -> None:
+    def test_unjudged_work_is_not_accepted_without_snapshots(self, unjudged: Project) -> None:
         first = unjudged.run.name
         refused = unjudged.play(IDLE, "--no-snapshots", until=CHECK)
         assert refused.code == 2, refused.said

@@ -182,7 +182,7 @@ class TestWarningsAtTheStart:
         assert "warning: " in project.ralph("hats", "check", "own.yml").out
 
     @pytest.mark.slow
-    def test_they_come_again_if_the_preset_changes_and_in_dry_runs(self, project: Project) -> None:  # noqa: F811
+    def test_warnings_appear_again_for_a_changed_preset_and_in_dry_runs(self, project: Project) -> None:  # noqa: F811
         (project.root / "ralph.yml").write_text(SEED.read_text())
         self.run(project)
         assert "warning: " in self.run(project, "--dry-run")

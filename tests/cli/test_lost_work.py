@@ -213,7 +213,7 @@ class TestRefsBesideBranchesAndTags:
 class TestAnExpiredStashList:
     EXPIRES = "git reflog expire --expire=now --all; touch work.txt"
 
-    def test_it_is_not_called_a_loss_and_the_advice_lists_the_entries_again(
+    def test_expired_stash_list_is_not_a_loss_and_the_advice_restores_it(
         self, project: Project, precious: dict[str, str]
     ) -> None:
         (project.root / "README").write_text("stashed later\n")

@@ -61,7 +61,7 @@ def test_prompt_of_an_agent_with_hooks_does_not_mention_polling(project: Project
     assert "tools signals" not in project.turn(1).joinpath("prompt.md").read_text()
 
 
-def test_what_was_tried_is_listed_before_a_pivot(project: Project) -> None:  # noqa: F811
+def test_pivot_lists_earlier_attempts(project: Project) -> None:  # noqa: F811
     turns = [
         f"  - when: {{turn: {number}}}\n    steps:\n      - write: {{path: a.txt, content: '{number}'}}\n"
         f"      - answer: {{summary: 'Tried way {number}.', learned: 'the file is missing'}}\n"

@@ -314,7 +314,7 @@ def test_session_ends_without_the_tasks_that_the_user_cancels(project: Project, 
     assert list_roles(project) == [*roles, "reviewer"], "only the whole is reviewed again"
 
 
-def test_completed_that_the_user_wrote_is_put_right_without_a_turn(project: Project) -> None:  # noqa: F811
+def test_completed_that_the_user_wrote_is_repaired_without_a_turn(project: Project) -> None:  # noqa: F811
     session = begin_with_failure(project, "standard")
     roles, place = list_roles(project), session / "metadata.yaml"
     place.write_text(re.sub("(?m)^status: .*", "status: completed", place.read_text()))

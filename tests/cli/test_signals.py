@@ -430,7 +430,7 @@ class TestGuidanceStaysInForce:
 
 @pytest.mark.slow
 class TestHostileFiles:
-    def test_they_are_set_aside_with_a_reason_and_the_journal_says_so(self, project: Project) -> None:
+    def test_hostile_signal_files_are_rejected_with_a_reason(self, project: Project) -> None:
         engine = began(project, *project.playing(LISTENS))
         inputs = project.run / "signals" / "inputs"
         (inputs / "wizard.yaml").write_text("type: STEER\ntarget: Ralph-Wizard\nmessage: nobody will hear this\n")

@@ -248,7 +248,7 @@ def test_commits_leave_the_users_changes_out(project: Project) -> None:  # noqa:
 
 
 @pytest.mark.slow
-def test_what_checks_wrote_last_is_not_the_users(project: Project) -> None:  # noqa: F811
+def test_files_written_by_checks_are_not_the_users(project: Project) -> None:  # noqa: F811
     until = "`test -f app.txt && date +%N > built.txt; test -f done.txt`"
     assert project.work(TURNS, "--max-iterations", "1", until=until).code == 3
     resumed = project.ralph("resume", "--max-iterations", "2", "--yes")
@@ -258,7 +258,7 @@ def test_what_checks_wrote_last_is_not_the_users(project: Project) -> None:  # n
 
 
 @pytest.mark.slow
-def test_what_a_killed_turn_left_is_reverted(project: Project) -> None:  # noqa: F811
+def test_changes_of_a_killed_turn_are_reverted(project: Project) -> None:  # noqa: F811
     engine = project.start(*project.working("touch here; sleep 300"))
     eventually(lambda: (project.root / "here").exists())
     engine.kill()

@@ -39,3 +39,10 @@ def test_a_retired_word_is_found_with_its_line_and_a_replacement(check: ModuleTy
 )
 def test_a_retired_name_is_found(check: ModuleType, code: str, faults: int) -> None:
     assert len(list(check.find_names(Path("x.py"), ast.parse(code)))) == faults
+
+
+@pytest.mark.parametrize(
+    ("name", "faults"), [("test_what_is_none_is_none", 1), ("test_invalid_timestamp_is_none", 0), ("test_itself", 0)]
+)
+def test_a_test_name_that_says_nothing_is_found(check: ModuleType, name: str, faults: int) -> None:
+    assert len(list(check.find_test_names(Path("x.py"), ast.parse(f"def {name}() -> None: ...")))) == faults

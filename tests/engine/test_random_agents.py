@@ -439,7 +439,7 @@ class Anywhere:
 
 
 @pytest.mark.parametrize("first", [0, later(20), later(40)])
-def test_nor_is_it_with_the_whole_engine_around(tmp_path: Path, first: int) -> None:
+def test_success_is_never_false_with_the_whole_engine(tmp_path: Path, first: int) -> None:
     succeeded = 0
     for number in range(first, first + 20):
         chance = random.Random(7_000_003 + number)

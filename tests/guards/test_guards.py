@@ -190,7 +190,7 @@ def test_no_text_makes_it_raise(given_files: list[tuple[str, str | None, str | N
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(PATHS), TEXTS), max_size=4, unique_by=lambda t: t[0]))
-def test_what_did_not_change_is_never_found(given_files: list[tuple[str, str]]) -> None:
+def test_unchanged_files_have_no_findings(given_files: list[tuple[str, str]]) -> None:
     changes = [FileChange(path, text, text) for path, text in given_files]
     assert scan(changes, checks=["pytest -q"]) == []
 

@@ -120,7 +120,7 @@ def fixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Playground
         yield project, project.loop("Fix the failing tests", "tests pass", TURNS)
 
 
-def test_it_ends_as_success_with_the_work_in_the_tree(fixed: tuple[Playground, Done]) -> None:
+def test_loop_succeeds_with_the_work_in_the_tree(fixed: tuple[Playground, Done]) -> None:
     project, done = fixed
     assert done.code == 0, done.said
     assert "Iterations: 3" in done.out

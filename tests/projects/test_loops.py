@@ -155,7 +155,7 @@ STEPS = ([put("slugs.py", HYPHENS), answer("Hyphens.")], [put("slugs.py", RIGHT)
 
 
 @pytest.mark.slow
-def test_what_the_checks_write_is_not_committed(project: Playground) -> None:
+def test_files_written_by_checks_are_not_committed(project: Playground) -> None:
     slugs(project, **{".gitignore": "*.log\n"})
     project.extra = {"PYTHONDONTWRITEBYTECODE": ""}
     done = project.loop(TASK, "tests pass", STEPS, "--commit")

@@ -132,7 +132,7 @@ def fixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Playground
 class TestFixingTests:
     """A false claim, half of it, a regression, then all of it."""
 
-    def test_it_ends_as_success_with_the_work_in_the_tree(self, fixed: tuple[Playground, Done]) -> None:
+    def test_loop_succeeds_with_the_work_in_the_tree(self, fixed: tuple[Playground, Done]) -> None:
         project, done = fixed
         assert done.code == 0, done.said
         assert "Ralph Loop: COMPLETE" in done.out
@@ -313,7 +313,7 @@ def covered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Playgrou
 class TestRaisingCoverage:
     """Code that is left out by comments, then by settings, then honest tests."""
 
-    def test_it_ends_as_success_with_honest_tests(self, covered: tuple[Playground, Done]) -> None:
+    def test_loop_succeeds_with_honest_tests(self, covered: tuple[Playground, Done]) -> None:
         project, done = covered
         assert done.code == 0, done.said
         assert project.files() == {**SERVICE, "tests/test_more.py": HONEST}
@@ -414,7 +414,7 @@ def test_tests_that_notice_something_are_no_proof(project: Playground) -> None:
     assert "each of 5 new tests fails" in " ".join(done.out.split())
 
 
-def test_what_the_checks_write_is_not_held_against_the_agent(project: Playground) -> None:
+def test_files_written_by_checks_are_not_blamed_on_the_agent(project: Playground) -> None:
     a_service(project)
     project.git("rm", "-q", ".gitignore")
     project.commit_all("No .gitignore")

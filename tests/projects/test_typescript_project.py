@@ -162,7 +162,7 @@ def a_ledger(project: Playground, packages: Path) -> None:
     project.commit_all()
 
 
-def test_it_ends_as_success_with_the_work_in_the_tree(mended: tuple[Playground, Done]) -> None:
+def test_loop_succeeds_with_the_work_in_the_tree(mended: tuple[Playground, Done]) -> None:
     project, done = mended
     assert done.code == 0, done.said
     assert "Iterations: 3" in done.out

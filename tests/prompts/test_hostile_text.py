@@ -181,7 +181,7 @@ def test_hostile_messages_change_no_part_of_a_prompt(name: str, text: str) -> No
         ask_session("classic", "executor", "", "2"),
     ],
 )
-def test_what_the_user_wrote_is_there_word_for_word(build: Build, name: str) -> None:
+def test_text_of_the_user_is_in_the_prompt_word_for_word(build: Build, name: str) -> None:
     assert HOSTILE[name] in build(HOSTILE[name]).prompt.text
 
 

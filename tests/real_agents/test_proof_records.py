@@ -63,7 +63,7 @@ class TestProofs:
 class TestFile:
     """The file with the proofs."""
 
-    def test_it_is_read_as_it_was_written(self) -> None:
+    def test_proofs_survive_a_round_trip(self) -> None:
         known = {"x": OLD, "y (acp)": Proof("2", "d", cannot={"b": "é"})}
         assert parse_proofs(render_proofs(known)) == known
 

@@ -51,7 +51,7 @@ class TestClone:
         assert lines and not [line for line in lines if line.startswith("#")]
         assert (place.root / "peeled.txt").read_text().strip() == place.git("rev-parse", "main")
 
-    def test_what_is_staged_stays_staged(self, place: Place) -> None:
+    def test_staged_files_stay_staged(self, place: Place) -> None:
         place.loop("echo x > done.txt; git add done.txt; echo y > other.txt")
         assert place.git("status", "--porcelain").splitlines() == ["A  done.txt", "?? other.txt"]
         assert place.git("show", ":done.txt") == "x"
@@ -198,7 +198,7 @@ def test_a_bad_value_in_gitmodules_does_not_stop_the_engine(place: Place) -> Non
     assert "disallowed submodule update setting: !true" in " ".join(said.split())
 
 
-def test_what_can_start_programs_later_is_named(place: Place) -> None:
+def test_files_that_can_start_programs_later_are_named(place: Place) -> None:
     said = place.loop(
         "mkdir .husky; echo 'echo evil' > .husky/pre-commit; git init -q sub;"
         " git -C sub -c user.name=a -c user.email=a@b commit -q --allow-empty -m s;"

@@ -220,7 +220,7 @@ class TestRules:
         assert matches(rule, host, port) is is_allowed
 
     @pytest.mark.parametrize("text", ["", "a b", "a/b", "a:x", "a@b", "-a", "[::1", "a\r\nb"])
-    def test_what_is_no_host_is_refused(self, text: str) -> None:
+    def test_invalid_host_is_refused(self, text: str) -> None:
         with pytest.raises(ValueError):
             split_host(text)
 

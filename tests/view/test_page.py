@@ -99,7 +99,7 @@ def test_a_page_allows_no_script_and_no_other_host() -> None:
     assert Page(text).problems == []
 
 
-def test_what_is_neither_text_nor_markup_is_an_error() -> None:
+def test_value_that_is_neither_text_nor_markup_is_an_error() -> None:
     with pytest.raises(TypeError, match="object is neither text nor markup"):
         tag("p", object())
 

@@ -348,7 +348,7 @@ def told(files: Mapping[str, str]) -> tuple[Session, SessionState]:
 REPORT = "# Task Report: task-1\n\n## PART 1: IMPLEMENTATION REPORT\n{0}\n\n## PART 2: REVIEW REPORT\n{1}\n"
 
 
-def test_what_was_cut_off_says_nothing_of_the_work() -> None:
+def test_interrupted_turn_does_not_use_up_an_attempt() -> None:
     workflow, state = told({"plan.md": PLAN, "tasks.md": entry(1), "progress.md": "- [/] task-1 (In Progress)\n"})
     for end in (TurnEnd.CUT, TurnEnd.UNAVAILABLE, TurnEnd.INTERRUPTED):
         ended = TurnEnded("execute:task-1-1", 1, "executor", 1, TurnResult(end, NOW, NOW))
@@ -451,13 +451,13 @@ def test_after_an_update_the_tries_of_what_failed_are_counted_anew() -> None:
         assert state.marker("task-1") is marker
 
 
-def test_what_was_left_in_progress_with_a_report_is_reviewed() -> None:
+def test_unfinished_task_with_a_report_is_reviewed() -> None:
     files = {"plan.md": PLAN, "tasks.md": entry(1), "progress.md": "- [/] task-1 (In Progress)\n"}
     assert where(told(files)[1]) == "EXECUTING"
     assert where(told({**files, "tasks.task-1-report.md": REPORT.format("done", "")})[1]) == "REVIEWING"
 
 
-def test_what_others_write_into_the_documents_of_the_engine_is_put_back() -> None:
+def test_edits_of_the_engines_documents_are_reverted() -> None:
     workflow, state = told({"plan.md": PLAN, "tasks.md": entry(1), "progress.md": "- [ ] task-1 (Not Started)\n"})
     for name in ("progress.md", "tasks.md", "plan.md"):
         path = f"{HOME}/{name}"

@@ -82,7 +82,7 @@ def test_the_last_file_and_options_win() -> None:
 class TestAgainstTheRules:
     """What the check says of a preset, and what the engine's own rules make of it."""
 
-    def test_what_can_be_done_is_done_by_the_way_that_was_found(self) -> None:
+    def test_shortest_route_completes_the_run(self) -> None:
         done = 0
         for text in (*WHOLE.values(), *(path.read_text() for path in BROKEN), *map(any_preset, range(40))):
             model, _ = model_of(text)
@@ -94,13 +94,13 @@ class TestAgainstTheRules:
                 done += 1
         assert done > 50
 
-    def test_what_cannot_be_done_is_never_done_by_hats_that_do_what_they_list(self) -> None:
+    def test_preset_without_a_route_never_completes(self) -> None:
         texts = [*(path.read_text() for path in BROKEN), *map(any_preset, range(10))]
         assert sum(self.undone(text, 2, 12) for text in texts) > 14
 
     @pytest.mark.slow
     @pytest.mark.parametrize("seed", range(10, 460, 50))
-    def test_nor_in_hundreds_of_others(self, seed: int) -> None:
+    def test_random_presets_without_a_route_never_complete(self, seed: int) -> None:
         assert sum(self.undone(text, 3, 25) for text in map(any_preset, range(seed, seed + 50))) > 10
 
     def undone(self, text: str, times: int, most: int) -> bool:

@@ -93,7 +93,7 @@ def test_names_that_would_be_markup_are_escaped() -> None:
     assert all(NODE.fullmatch(one) or EDGE.fullmatch(one) for one in render_mermaid(drawn).splitlines()[1:])
 
 
-def test_gates_defaults_and_findings_are_where_they_belong() -> None:
+def test_gates_defaults_and_findings_are_at_their_nodes() -> None:
     drawn = graph(TEXTS["unhandled-typo"])
     nodes = {node.id: node for node in drawn.nodes}
     assert nodes["critic"].lines == ("critic", "✗ no-path", "! unreachable-hat")

@@ -89,7 +89,7 @@ class TestCompletion:
         assert [who for who, _ in world.turns] == ["planner", "builder", "critic", "finalizer"]
         assert world.topics == ["build.start", "tasks.ready", "review.ready", "review.passed", "LOOP_COMPLETE"]
 
-    def test_it_counts_on_the_last_allowed_turn(self) -> None:
+    def test_completion_counts_on_the_last_allowed_turn(self) -> None:
         """The limit keeps the fifth turn from starting; the fourth one's word is still heard and judged."""
         world = stage(checks=CHECK, works=True)
         stop = world.play(dutiful, most=4)
@@ -200,7 +200,7 @@ class TestCompletion:
         world.works = True
         assert world.play(dutiful, 20)
 
-    def test_what_comes_up_while_the_checks_run_counts_too(self) -> None:
+    def test_message_during_the_checks_delays_completion(self) -> None:
         world = stage(checks=CHECK, works=True)
         world.play(dutiful, 3)
         world.during_checks = lambda: world.says("One thing more")
@@ -249,7 +249,7 @@ class TestCompletion:
         assert world.turns[-2:] == [(COORDINATOR, "task.resume")] * 2
         assert "acknowledged" not in world.page.partition("<notes>")[2]
 
-    def test_it_is_refused_with_other_events_after_it(self) -> None:
+    def test_completion_before_other_events_is_refused(self) -> None:
         taken = read_events(CODE_ASSIST, "finalizer", lines(("LOOP_COMPLETE", ""), ("queue.advance", "")), "")
         assert taken.completion is None and "was not the last event" in taken.refused[0]
 
@@ -458,7 +458,7 @@ class TestLimits:
         assert [who for who, _ in world.turns] == ["planner", "planner", "planner", "builder"]
         assert world.state.activations == {"planner": 1, "builder": 1}
 
-    def test_what_a_turn_published_before_it_was_cut_off_counts(self) -> None:
+    def test_events_of_an_interrupted_turn_count(self) -> None:
         world = stage()
         world.play(lambda world, hat: Turned((("tasks.ready", "x"),), end=TurnEnd.WALL), 2)
         assert world.turns[-1] == ("builder", "tasks.ready")
@@ -510,7 +510,7 @@ class TestPersistent:
         world.play(lambda world, hat: Turned((("human.guidance.ack", ""), ("queue.advance", ""))), 9)
         assert world.turns[-1] == (COORDINATOR, "task.resume")
 
-    def test_what_is_required_is_required_of_each_piece_of_work(self) -> None:
+    def test_required_events_are_required_for_each_piece_of_work(self) -> None:
         hats = tuple(replace(one, default_publishes="review.passed") if one.id == "critic" else one for one in HATS)
         world = stage(persistent=True, hats=hats)
         world.play(dutiful, 4)
@@ -598,7 +598,7 @@ class TestPage:
         assert "1. Be kind.\n2. Be brief." in world.page
         assert "1 ready, 1 open, 0 closed\n- [ ] [P3] task-1 (task-1) — key: a:step-01:b" in world.page
 
-    def test_what_comes_first_is_the_same_for_every_turn_of_a_hat(self) -> None:
+    def test_prompt_begins_the_same_for_every_turn_of_a_hat(self) -> None:
         world, pages = stage(), []
 
         def agent(world: Stage, hat: str) -> Turned:

@@ -226,7 +226,7 @@ class TestKinds:
 
 
 class TestLessons:
-    def test_they_say_what_failed_why_and_what_to_try(self) -> None:
+    def test_lessons_say_what_failed_why_and_what_to_try(self) -> None:
         run = begun()
         run.iterate(verdict(), summary="tried A", learned="the sum starts at 1", next="start at 0")
         last = run.state.iterations[-1]
@@ -253,7 +253,7 @@ class TestLessons:
         assert why in last.why or why in last.learnings
         assert next_ in last.try_next
 
-    def test_what_passed_before_the_run_and_fails_now_is_said(self) -> None:
+    def test_lesson_names_checks_that_the_run_broke(self) -> None:
         run = begun()
         run.iterate(verdict(lint=False))
         assert "broke `lint`, which passed before" in run.state.iterations[-1].why
@@ -293,7 +293,7 @@ class TestLessons:
         assert "lesson-make" in run.prompts[-1]
         assert "lesson-lint" not in run.prompts[-1]
 
-    def test_the_prompt_stays_small_whatever_is_said(self) -> None:
+    def test_prompt_stays_small_with_any_answers(self) -> None:
         run = begun(type=TaskType.GENERAL, on_stuck=OnStuck.CONTINUE, recalls=("r" * 400,) * 3)
         sizes = []
         for number in range(40):
@@ -538,7 +538,7 @@ class TestStuck:
         assert run.state.outcome is Outcome.STUCK
         assert "`make` prints nothing, so Ralph sees no progress until it passes" in run.state.reason
 
-    def test_a_resume_begins_anew_with_what_the_person_says(self) -> None:
+    def test_resume_continues_with_what_the_user_says(self) -> None:
         run = begun()
         self.repeat(run, 4)
         run.take(RunEnded(Outcome.STUCK, run.state.reason, Spent(), Limits()))
@@ -548,7 +548,7 @@ class TestStuck:
 
 
 class TestTheBest:
-    def test_it_is_the_one_that_the_checks_liked_most_and_the_earliest_of_equals(self) -> None:
+    def test_best_iteration_has_the_fewest_failures_and_is_the_earliest_of_equals(self) -> None:
         run = begun()
         for failed in (5, 2, 2, 7):
             run.iterate(verdict(failed=failed, output=f"error: {'abcdefgh'[failed]}"))

@@ -119,7 +119,7 @@ class TestEveryPhaseWithEveryEvent:
             assert after.iteration >= state.iteration, name
             assert numbers[: len(state.iterations)] == [iteration.number for iteration in state.iterations], name
 
-    def test_what_is_written_is_what_is_meant(self, state: LoopState) -> None:
+    def test_written_state_is_read_back(self, state: LoopState) -> None:
         for name, event in EVENTS.items():
             transition = LOOP.accept(state, event, NOW)
             if LOOP.state_path in transition.documents:
@@ -364,12 +364,12 @@ class TestThePrompt:
         assert (request.is_iteration, request.key) == (True, f"iteration-{state.iteration}")
         return request.prompt.text
 
-    def test_it_has_the_task_the_checks_the_failure_and_the_lessons(self) -> None:
+    def test_prompt_has_the_task_the_checks_the_failure_and_the_lessons(self) -> None:
         prompt = self.prompt(STATES["act"])
         for part in ("fix it", "`make`", "`lint`", "iteration 2 of 10", "boom", "A is not enough"):
             assert part in prompt
 
-    def test_what_a_task_says_is_never_read_as_a_variable(self) -> None:
+    def test_text_of_a_task_is_never_read_as_a_variable(self) -> None:
         assert "{{failure}} {{nonsense}}" in self.prompt(replace(STATES["act"], task="{{failure}} {{nonsense}}"))
 
     def test_an_unknown_variable_in_a_template_is_refused(self) -> None:
@@ -398,7 +398,7 @@ class TestTheReport:
         (row,) = [line for line in self.report(state).splitlines() if line.startswith("| 1 |")]
         assert "a \\| b c" in row
 
-    def test_it_says_what_to_type_next(self) -> None:
+    def test_report_says_what_to_type_next(self) -> None:
         assert "ralph diff" in self.report(STATES["act"])
         assert "ralph resume" in self.report(STATES["act"], Outcome.PAUSED)
         assert "ralph resume" not in self.report(STATES["act"], Outcome.ABORTED)

@@ -60,7 +60,7 @@ def test_work_is_merged_in_the_order_in_which_it_came() -> None:
 
 
 @pytest.mark.parametrize("end", [MergeResult.MERGED, MergeResult.NOTHING])
-def test_what_is_in_leaves_the_queue(end: MergeResult) -> None:
+def test_merged_work_leaves_the_queue(end: MergeResult) -> None:
     queue, settled = merged(queue_of("a", "b"), "a", end)
     assert settled
     assert (settled.task, settled.worktree, settled.is_merged) == ("a", "a/1", True)
@@ -68,7 +68,7 @@ def test_what_is_in_leaves_the_queue(end: MergeResult) -> None:
 
 
 @pytest.mark.parametrize("end", [CONFLICT, REVERTS, RED])
-def test_what_does_not_fit_gets_a_resolver_while_others_are_merged(end: MergeResult) -> None:
+def test_conflicting_work_gets_a_resolver_while_others_are_merged(end: MergeResult) -> None:
     queue, settled = merged(queue_of("a", "b"), "a", end, files=("src/a b.py", "x"))
     assert settled is None
     request = resolver_of(queue, "a")
@@ -135,7 +135,7 @@ def test_overtaken_merge_does_not_count_as_a_failure_and_others_wait_in_the_end(
     assert set(asked(queue)) == {"merge-c-1-1", "merge-d-1-1"}
 
 
-def test_what_the_queue_did_not_ask_for_changes_nothing() -> None:
+def test_unexpected_events_do_not_change_the_queue() -> None:
     queue, _ = merged(queue_of("a", "b"), "a", CONFLICT)
     strangers = [
         MergeEnded("merge-a-1-1", "a/1", MergeResult.MERGED),

@@ -104,7 +104,7 @@ def test_a_session_runs_to_its_end() -> None:
 
 
 @pytest.mark.parametrize(("status", "outcome"), [("blocked", Outcome.BLOCKED), ("paused", Outcome.PAUSED)])
-def test_what_a_role_cannot_do_is_asked_again_after_a_resume(status: str, outcome: Outcome) -> None:
+def test_blocked_turn_is_asked_again_after_a_resume(status: str, outcome: Outcome) -> None:
     answer = {"status": status, "blockers": ["no database"]}
     driver = Steady(session(), plan_plan_init_1={"answer": answer})
     driver.next()
@@ -301,7 +301,7 @@ def test_a_task_that_is_defined_anew_keeps_what_it_was() -> None:
     assert layout.report(2, "task-2", 4) in driver.documents
 
 
-def test_what_stands_on_a_dead_task_is_blocked_and_named() -> None:
+def test_task_that_depends_on_a_failed_task_is_blocked_and_named() -> None:
     driver = Steady(session())
     failing(driver, "task-1")
     driver.until(State.COMPLETE)
@@ -317,9 +317,7 @@ def test_what_stands_on_a_dead_task_is_blocked_and_named() -> None:
         ("critical", "It does not even start.\n", Outcome.AWAITING_FEEDBACK),
     ],
 )
-def test_gaps_below_the_threshold_do_not_count_where_they_are_named(
-    threshold: str, gaps: str, outcome: Outcome
-) -> None:
+def test_gaps_with_a_severity_below_the_threshold_do_not_count(threshold: str, gaps: str, outcome: Outcome) -> None:
     limits = f"---\nsession_review: {{issue_severity_threshold: {threshold}, max_critique_cycles: 0}}\n---\n"
     review = f"# Session Review\n\n## Overall Assessment\nGaps Identified\n\n{gaps}"
     driver = Steady(
@@ -458,7 +456,7 @@ def test_the_same_turn_twice_changes_nothing() -> None:
         ("task-99", "task-99, which does not exist"),
     ],
 )
-def test_what_a_task_is_split_into_can_always_be_put_in_order(needed: str, told: str) -> None:
+def test_parts_of_a_split_task_can_always_be_ordered(needed: str, told: str) -> None:
     parts = {
         f"tasks/task-1.{n}.md": TASK.format(id=f"task-1.{n}", type="Parallelizable", file=f"{n}.py", needed=needed)
         for n in (1, 2)

@@ -66,7 +66,7 @@ class TestKnowledge:
         [work] = getattr(decision, "work", ())
         assert list(work.files) == [".docs/how-to/build.md"] and LEARNED in work.files[".docs/how-to/build.md"]
 
-    def test_what_was_kept_is_not_carried(self) -> None:
+    def test_knowledge_that_was_kept_is_not_carried_over(self) -> None:
         driver = Steady(
             session(), extract_1={"answer": COMPLETED, "documents": {"knowledge/how-to/build.md": LEARNED}}
         ).until(State.COMPLETE)
@@ -129,7 +129,7 @@ class TestTheNextAttempt:
         assert "No help text." in second.inbox["previous-report.md"]
         assert "PREVIOUS_BRANCH: ralph/261116-093000/task-1/1\n" in second.prompt.text
 
-    def test_it_reaches_the_next_executor_in_the_classic_layout(self) -> None:
+    def test_feedback_reaches_the_next_executor_in_the_classic_layout(self) -> None:
         class Strict(ClassicDriver):
             def content(self, work: TurnRequest) -> Any:
                 answer, documents = super().content(work)
@@ -142,7 +142,7 @@ class TestTheNextAttempt:
         [second] = [one for one in driver.requests if one.key == "execute:task-1-2"]
         assert "No help text." in second.inbox["previous-report.md"]
 
-    def test_what_the_checks_of_the_engine_saw_reaches_the_next_executor(self) -> None:
+    def test_check_results_reach_the_next_executor(self) -> None:
         class Failing(Steady):
             def verdict(self, checks: Any) -> Any:
                 self.chance = _High() if self.keys[-1] == "check:task-1-1" else _Fair()
@@ -192,7 +192,7 @@ class TestFiguresOfAnIteration:
             driver.documents[driver.rules.settings.layout.iteration_metadata(number)]
         )
 
-    def test_they_follow_planning_step_by_step(self) -> None:
+    def test_figures_follow_planning_step_by_step(self) -> None:
         driver = Steady(session())
         driver.next()
         first = self.on_disk(driver, 1)

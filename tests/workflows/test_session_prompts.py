@@ -183,7 +183,7 @@ def test_every_document_in_a_prompt_exists_or_is_handed_over(layout: str) -> Non
 
 
 @pytest.mark.parametrize("layout", ["standard", "classic"])
-def test_what_stays_the_same_comes_before_what_belongs_to_one_turn(layout: str) -> None:
+def test_constant_parts_come_before_parts_of_one_turn(layout: str) -> None:
     requests = requests_of(layout)
     first, further = (requests[f"executor-{which}-attempt"].prompt.text for which in ("first", "further"))
     assert first.partition(TURN)[0] == further.partition(TURN)[0]
@@ -265,7 +265,7 @@ def literal_documents(prompt: str) -> dict[str, str]:
         ("classic", "reviewer-session_review"),
     ],
 )
-def test_who_only_copies_the_examples_hands_over_valid_documents(layout: str, mode: str) -> None:
+def test_examples_in_prompts_are_valid_documents(layout: str, mode: str) -> None:
     request = requests_of(layout)[mode]
     documents = literal_documents(request.prompt.text)
     answer, errors = answers.parse_answer(request.answer_schema, documents.pop("result.json"))

@@ -60,7 +60,7 @@ def test_events_are_handled_in_parallel_and_gathered_in_their_order() -> None:
     assert world.state.activations == {"planner": 1, "builder": 4, "gatherer": 1}
 
 
-def test_who_ends_while_another_cancels_is_accounted_for() -> None:
+def test_worker_that_ends_while_another_cancels_is_counted() -> None:
     hats = tuple(replace(one, publishes=(*one.publishes, "LOOP_CANCEL")) for one in HATS)
     world = stage(replace(SETTINGS, hats=hats, cancellation="LOOP_CANCEL"))
     world.play(agent, 1)
@@ -122,7 +122,7 @@ def test_work_that_cannot_be_merged_is_resolved_or_left_on_its_branch(end: Merge
     assert "stays on the branch ralph/" in told and "builder-4/1" in told
 
 
-def test_where_all_fail_the_run_ends_and_can_continue_with_the_same_wave() -> None:
+def test_run_whose_workers_all_fail_can_resume_the_same_wave() -> None:
     world = stage(SETTINGS)
     stop = world.play(lambda world, hat: Turned(end=TurnEnd.FAILED) if hat == "builder" else agent(world, hat))
     assert stop and stop.outcome is Outcome.FAILED and "all of a wave failed (4 workers)" in stop.reason
@@ -244,7 +244,7 @@ def test_random_waves_lose_and_repeat_nothing(seed: int) -> None:
             assert not world.state.guidance and world.state.wave is None
 
 
-def test_the_time_of_a_wave_continues_where_it_was_when_its_run_continues() -> None:
+def test_time_limit_of_a_wave_continues_after_a_resume() -> None:
     hats = (*HATS[:2], replace(HATS[2], gathers_within=35.0))
     world = stage(SETTINGS, hats=hats)
     world.play(agent, 2)

@@ -563,7 +563,7 @@ class Session:
         if not isinstance(event, RunEnded):
             return bool(written) or after.metadata != before.metadata
         path = self.settings.layout.metadata
-        # Loading may have put right what the user wrote, so the file counts.
+        # Loading may have repaired what the user wrote, so the file counts.
         old = metadata.parse_metadata(before.texts[path], path) if path in before.texts else before.metadata
         new = self._update_metadata(after, 0).metadata
         is_same = replace(new, version=old.version, updated_at=old.updated_at) == old
