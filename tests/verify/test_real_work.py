@@ -137,6 +137,7 @@ def test_a_test_that_was_written_to_fail_must_pass_unchanged(root: Path) -> None
     ]
 
 
+@pytest.mark.slow
 def test_no_copy_of_the_work_is_left_behind(root: Path) -> None:
     judge(root, START, {"app.py": RIGHT, "test_app.py": REWRITTEN})
     assert not (root / ".ralph" / "runs" / RUN / "scratch").exists()

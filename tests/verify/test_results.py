@@ -98,6 +98,7 @@ def test_a_runner_that_refuses_the_report_runs_without_it(place: Path) -> None:
     assert (result.status, result.tests, result.named) == (CheckStatus.PASSED, Counts(1), None)
 
 
+@pytest.mark.slow
 def test_two_runs_of_one_runner_have_no_names_if_one_report_covers_the_other(place: Path) -> None:
     write(place, {"tests/test_a.py": "def test_a():\n    pass\n", "tests/test_b.py": "def test_b():\n    pass\n"})
     result = run_check(place, f"{PYTEST} -q tests/test_a.py; {PYTEST} -q tests/test_b.py")
@@ -149,6 +150,7 @@ def test_verbose_go_and_other_commands_of_go_are_as_they_were(place: Path) -> No
         assert f"\n{line}" in f"\n{verbose.output}"
 
 
+@pytest.mark.slow
 @needs("go")
 def test_a_go_package_that_exits_before_its_tests_is_named(place: Path) -> None:
     main = 'package m\n\nimport (\n\t"os"\n\t"testing"\n)\n\nfunc TestMain(m *testing.M) { os.Exit(0) }\n'
