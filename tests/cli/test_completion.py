@@ -71,6 +71,38 @@ printf '%s' "${COMPREPLY[*]}"
     assert (done.stdout, done.returncode) == (run, 0), done.stderr
 
 
+FISH = "source (ralph completion fish | psub); complete -C $argv[1]"
+# A shell in a terminal of its own, because zsh completes only there. Each read waits until its pattern comes.
+ZSH = """
+zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell 'autoload -Uz compinit && compinit -u -D; eval "$(ralph completion zsh)"; print REA""DY'
+zpty -r shell seen '*READY*'
+zpty -w -n shell "$1"$'\t'
+zpty -r shell seen "*$2*"
+print -r -- $seen
+"""
+
+
+@pytest.mark.parametrize("shell", ["fish", "zsh"])
+def test_fish_and_zsh_complete_ids_with_the_printed_script(project: Project, shell: str) -> None:  # noqa: F811
+    program = shutil.which(shell)
+    if not program:
+        pytest.skip(f"needs {shell}")
+    project.play(SUCCEEDS)
+    project.real("tools", "task", "add", "Write the parser")
+    [task] = complete(project, "ralph", "tools", "task", "close", "task-")
+    run = project.run.name
+    environment = {**project.environment, "PATH": f"{RALPH.parent}:{project.environment['PATH']}", "TERM": "xterm"}
+    for line, wanted in ((f"ralph status {run[:6]}", run), ("ralph tools task close task-", task)):
+        script = (FISH, line) if shell == "fish" else (ZSH, "zsh", line, wanted)
+        command = [program, *(("-f",) if shell == "zsh" else ()), "-c", *script]
+        done = subprocess.run(
+            command, cwd=project.root, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert wanted in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_is_valid_for_its_shell(project: Project, shell: str) -> None:  # noqa: F811
     done = project.ralph("completion", shell)

@@ -262,7 +262,7 @@ GAMED = ChecksEnded("iteration-1", replace(verdict(PASS, PASS), findings=(FINDIN
             "iteration 1 of 10; 1 of 2 checks pass; `check-2` fails in test_total, test_tax and 1 more",
         ),
         ((START, TURN, turn_ended(), GAMED), True,
-         "iteration 1 of 10; all 2 checks pass, but 1 finding: test_a.py:3 test_cart is skipped now"),
+         "iteration 1 of 10; all 2 checks pass, but 1 finding: `test_a.py:3`: test_cart is skipped now"),
         ((START, TURN, QUESTION), True, "implementer asks: Which database?"),
         ((START, TURN), False, "the engine stopped during turn 1 (implementer)"),
         ((START, RED_1, ended(Outcome.STUCK, "no progress")), False,

@@ -174,3 +174,4 @@ def serving(root: Path, state: Path, *options: str, passphrase: bool = True) -> 
         process.terminate()
         _, errors = process.communicate(timeout=30)
         print(errors)
+        assert "Traceback" not in errors

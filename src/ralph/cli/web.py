@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ralph.app.runs import refuse_inside_a_turn
-from ralph.cli.console import json_option, open_project, print_result
+from ralph.cli.console import complete_runs, json_option, open_project, print_result
 from ralph.cli.terminal import print_json, print_text
 from ralph.core.errors import UsageError
 from ralph.store.projects import web_directory
@@ -35,7 +35,13 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--unix", type=_FILE, metavar="PATH", help="Listen on a Unix socket instead, for ssh -L.")
 @click.option("--read-only", is_flag=True, help="Show everything, change nothing.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in your browser.")
-@click.option("--once", default="", metavar="RUN", help="Show only RUN, and exit when it ends.")
+@click.option(
+    "--once",
+    default="",
+    metavar="RUN",
+    shell_complete=complete_runs,
+    help="Show only RUN, and exit when it ends. If a server already runs, print the link to RUN there.",
+)
 @click.option("--bind", default=LOOPBACK, show_default=True, metavar="ADDRESS", help="The address to listen on.")
 @click.option("--cert", "certificate", type=_FILE, help="The TLS certificate. Access from other machines needs one.")
 @click.option("--key", type=_FILE, help="The key of the certificate.")

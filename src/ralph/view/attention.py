@@ -17,7 +17,7 @@ from ralph.core.values import copy_with, value
 from ralph.documents.hats.definition import show_role
 from ralph.view.fold import usage_of
 from ralph.view.graph import draw_graph
-from ralph.view.headline import describe_work, headline
+from ralph.view.headline import describe_finding, describe_work, headline
 from ralph.view.model import (
     GROUPS,
     TAKEN_BACK,
@@ -308,7 +308,7 @@ def _list_blocking_findings(view: RunView) -> tuple[str, ...]:
     if not has_passed or view.workflow in SESSION_WORKFLOWS:
         return ()
     errors = [one.finding for one in view.findings if one.is_open and one.finding.severity is Severity.ERROR]
-    return tuple(f"`{finding.place}`: {finding.sentence}" for finding in errors)
+    return tuple(map(describe_finding, errors))
 
 
 def _describe_end(view: RunView, ended: RunEnded) -> list[Need]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from ralph.core.check_output import find_complaint
-from ralph.core.checks import CheckStatus
+from ralph.core.checks import CheckStatus, Finding, Rule
 from ralph.core.events import TaskState
 from ralph.core.ids import describe_worktree
 from ralph.core.outcomes import Outcome
@@ -193,7 +193,12 @@ def _describe_findings(view: RunView) -> str:
     errors = [one for one in view.findings if one.is_open and one.finding.severity == "error"]
     if not errors:
         return ""
-    return f", but {count(len(errors), 'finding')}: {errors[0].finding.place} {errors[0].finding.sentence}"
+    return f", but {count(len(errors), 'finding')}: {describe_finding(errors[0].finding)}"
+
+
+def describe_finding(finding: Finding) -> str:
+    """What a guard found, and where. The sentence about a check already names the check."""
+    return finding.sentence if finding.rule is Rule.CLEAN_ROOM else f"`{finding.place}`: {finding.sentence}"
 
 
 def _shorten_test(name: str) -> str:

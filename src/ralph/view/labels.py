@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ralph.core.checks import Attribution, CheckStatus, Grade
+from ralph.core.checks import Attribution, CheckStatus, Grade, Rule
 from ralph.core.events import NOT_ISOLATED, TaskState
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import TurnEnd
@@ -138,6 +138,8 @@ def label_grade(view: RunView) -> Label:
         return "none", "Changed since", "idle"
     if view.ended.evidence:
         return _GRADES[view.ended.evidence.grade]
+    if any(one.is_open and one.finding.rule is Rule.CLEAN_ROOM for one in view.findings):
+        return _GRADES[Grade.DISPROVEN]
     if not view.ended.outcome.succeeded:
         return "none", "No grade yet", "idle"
     if view.run_checks or view.run.checks:

@@ -89,6 +89,11 @@ class Viewer:
         except asyncio.QueueFull:
             self.is_dropped = True
 
+    def end(self) -> None:
+        """End the stream of the viewer. Its page comes back by itself if a server answers again."""
+        self.offer(FeedEvent(b"", 0))
+        self.is_dropped = True
+
     async def take(self) -> "list[FeedEvent | None]":
         """All events that wait, None at the end if the run is gone; nothing after a while without an event."""
         try:
@@ -349,3 +354,9 @@ class Feeds:
             feed.open()
             self._feeds[path] = feed
         return feed
+
+    def end(self) -> None:
+        """End all streams."""
+        for feed in self._feeds.values():
+            for viewer in tuple(feed.viewers):
+                viewer.end()

@@ -86,6 +86,11 @@ class Site:
         ]
         return Starlette(routes=routes)
 
+    def end_streams(self) -> None:
+        """End all streams, so that the server can end without cutting them off."""
+        self.feeds.end()
+        self.rows.end()
+
     def _read(self, function: Callable[[Request], Any]) -> Handler:
         """A route that reads: the function runs in a thread, because it reads files."""
 

@@ -1,6 +1,7 @@
 """Changes of the list of runs, passed on to every page that shows it."""
 
 import asyncio
+import contextlib
 import json
 import secrets
 from collections import deque
@@ -101,6 +102,13 @@ class RowsFeed:
         for one, row in self._index.rows():
             found[one.key] = json.dumps(show_row(one, row, snoozed))
         return found
+
+    def end(self) -> None:
+        """End all streams. Their pages come back by themselves if a server answers again."""
+        for queue in tuple(self._queues):
+            self._queues.discard(queue)
+            with contextlib.suppress(asyncio.QueueFull):
+                queue.put_nowait(b"")
 
     def _send(self, kind: str, data: object) -> None:
         self._number += 1

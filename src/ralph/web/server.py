@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -101,14 +102,16 @@ def serve(project: Project, options: ServerOptions, announce: Callable[[Started]
                 lock.release()
 
 
-def build_application(rules: HostRules, *, read_only: bool = False, once: FoundRun | None = None) -> "ASGIApp":
-    """The whole application with the guard around it."""
+def build_application(
+    rules: HostRules, *, read_only: bool = False, once: FoundRun | None = None
+) -> "tuple[ASGIApp, Callable[[], None]]":
+    """The whole application with the guard around it, and the function that ends its streams."""
     from ralph.web.routes import Site
 
     gate = AccessControl(read_only=read_only)
     snoozes = Snoozes(ensure_web_directory() / "snoozes.json")
     site = Site(RunIndex(once), gate, snoozes, read_only=read_only)
-    return Guard(site.application(), rules=rules, gate=gate)
+    return Guard(site.application(), rules=rules, gate=gate), site.end_streams
 
 
 def refuse_open_server(options: ServerOptions) -> None:
@@ -275,8 +278,9 @@ def _keep_port(port: int) -> None:
 def _run(listener: socket.socket, options: ServerOptions, rules: HostRules, once: FoundRun | None) -> None:
     import uvicorn
 
+    application, end_streams = build_application(rules, read_only=options.read_only, once=once)
     config = uvicorn.Config(
-        build_application(rules, read_only=options.read_only, once=once),
+        application,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -291,17 +295,22 @@ def _run(listener: socket.socket, options: ServerOptions, rules: HostRules, once
     )
     server = uvicorn.Server(config)
     # uvicorn raises the signal again after its shutdown, which would leave the socket file behind.
-    server.capture_signals = partial(_end_on_signals, server)  # type: ignore[method-assign]
+    server.capture_signals = partial(_end_on_signals, server, end_streams)  # type: ignore[method-assign]
     if once:
-        threading.Thread(target=_end_with, args=(once, server), daemon=True).start()
+        threading.Thread(target=_end_with, args=(once,), daemon=True).start()
     server.run(sockets=[listener])
 
 
 @contextmanager
-def _end_on_signals(server: "uvicorn.Server") -> Iterator[None]:
-    """End the server with SIGINT and SIGTERM."""
+def _end_on_signals(server: "uvicorn.Server", end_streams: Callable[[], None]) -> Iterator[None]:
+    """End the server with SIGINT and SIGTERM. A stream that uvicorn had to cut off would print a traceback."""
+
+    def end(number: int, stack: FrameType | None) -> None:
+        server.handle_exit(number, stack)
+        end_streams()
+
     ends = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, server.handle_exit) for number in ends}
+    before = {number: signal.signal(number, end) for number in ends}
     try:
         yield
     finally:
@@ -309,9 +318,9 @@ def _end_on_signals(server: "uvicorn.Server") -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _end_with(once: FoundRun, server: "uvicorn.Server") -> None:
-    """End the server some seconds after its run."""
+def _end_with(once: FoundRun) -> None:
+    """End this process some seconds after its run, as the user would."""
     while once.run.alive:
         time.sleep(0.5)
     time.sleep(_END_SECONDS)
-    server.should_exit = True
+    os.kill(os.getpid(), signal.SIGTERM)

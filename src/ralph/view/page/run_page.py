@@ -222,7 +222,11 @@ def list_moments(view: RunView) -> list[Moment]:
         found.append(Moment(view.started_at, "work", "idle", "The run started"))
     if view.ended and view.ended_at:
         tone = "pass" if view.ended.outcome.succeeded and not view.doubt else "idle"
-        found.append(Moment(view.ended_at, "stop", tone, f"The run ended: {view.ended.outcome}", view.ended.reason))
+        found.append(
+            Moment(
+                view.ended_at, "stop", tone, f"The run ended: {view.ended.outcome.replace('-', ' ')}", view.ended.reason
+            )
+        )
     return sorted(found, key=lambda one: one.at)
 
 
@@ -520,7 +524,7 @@ def _finding(view: RunView, one: FindingView) -> Markup:
     label = "open" if one.is_open else "no longer there"
     tone = "need" if one.is_open else "idle"
     head = tag("p", icon("warn", tone), tag("span", *prose(finding.sentence)), class_="row top-row")
-    where = (tag("code", finding.rule), " · ", tag("code", finding.place))
+    where = (tag("code", finding.rule), " · ", tag("code", finding.place.replace("`", "")))
     when = describe_work(view.workflow, one.key, view.tasks)
     meta = tag("p", *where, f" · {when} · {clock(one.at)} · {label}", class_="sm dim")
     excerpt = tag("pre", finding.excerpt, class_="out below") if finding.excerpt else ""

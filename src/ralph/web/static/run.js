@@ -235,7 +235,7 @@ function Hats({ view, turn, onTurn }) {
   return html`<div class="sec"><h2>Hats</h2></div><ul class="list">${view.graph.nodes.map((node) => {
     const found = [...view.turns].reverse().find((one) => one.role === node.id);
     return html`<li><button class="pickrow" disabled=${!found} aria-current=${found && turn === found.number ? 'true' : null} onClick=${() => onTurn(found.number)}>
-      <${Icon} name=${node.state === 'running' ? 'work' : 'none'} tone=${node.state === 'running' ? 'work' : 'idle'} /><span class="grow name">${node.title || node.id}</span>
+      <${Icon} name=${node.state === 'running' ? 'work' : 'none'} tone=${node.state === 'running' ? 'work' : 'idle'} /><span class="grow name">${sentence(roleName(node.title || node.id))}</span>
       <span class="sm dimmer now">${count(node.count, 'turn')}</span></button></li>`;
   })}</ul>`;
 }
