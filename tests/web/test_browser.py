@@ -333,6 +333,52 @@ def test_several_runs_are_chosen_by_keys_and_removed_together(page: Any, server:
     assert "by web:owner (clean-" in gone.error["what"]
 
 
+def test_hostile_text_stays_text_on_every_screen(page: Any, server: Server) -> None:
+    """Markup, scripts and escapes in the task, messages, tool calls, file names, lines, outputs, questions and comments."""
+    text, name = json.dumps(HOSTILE), "<img src=x onerror=window.hacked=1>.txt"
+    ask = shlex.join(["tools", "interact", "ask", HOSTILE, "--options", f"{HOSTILE}|no", "--timeout", "60"])
+    steps = [f"say: {text}", f"write: {{path: {json.dumps(name)}, content: {text}}}", f"error: {{message: {text}}}"]
+    steps += [f"write: {{path: value.txt, content: {text}}}", f"run: {json.dumps(f'printf %s {shlex.quote(HOSTILE)}')}"]
+    steps += [
+        f"run: {json.dumps(f'$RALPH_BIN {ask}')}",
+        f"answer: {{status: partial, summary: {text}, learned: {text}}}",
+    ]
+    scenario = "turns:\n  - steps:\n" + "".join(f"      - {step}\n" for step in steps)
+    key = server.start_loop(scenario, "--max-iterations", "1", task=HOSTILE)
+    page.locator(".card[data-need=question]", has_text="window.hacked").first.wait_for()
+    page.get_by_role("link", name="Runs").click()
+    page.locator(f"tr[data-key='{key}'] a").click()
+    page.get_by_role("link", name="Live").click()
+    page.locator(".ev .words", has_text="window.hacked").first.wait_for()
+    server.post(f"/api/runs/{key}/signals", {"type": "STEER", "text": HOSTILE})
+    question = server.view(key)["needs"][0]["id"]
+    server.post(f"/api/runs/{key}/answers", {"question": question, "text": HOSTILE})
+    server.wait_for(key, lambda view: not view["alive"])
+    item = {"path": name, "line": 1, "text": HOSTILE}
+    assert server.post(f"/api/runs/{key}/comments", {"items": [item]}).status == 200
+    for tab, place in (("checks", "pre.out"), ("diff", "[data-comment=sent]"), ("signals", ".sig"), ("live", ".ev")):
+        go(page, server, f"/r/{key}/{tab}")
+        page.locator(place, has_text="window.hacked").first.wait_for()
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("main img, main script, main iframe").count() == 0
+    cut_and_remove(server, page, key)
+
+
+def cut_and_remove(server: Server, page: Any, key: str) -> None:
+    """A journal that is cut and broken while the page shows it, and a run that is deleted: the page says so."""
+    run = server.root / ".ralph" / "runs" / key.partition("@")[0]
+    journal = run / "journal.jsonl"
+    data = journal.read_bytes()
+    journal.write_bytes(data[: len(data) // 2])
+    with journal.open("ab") as file:
+        file.write(b"\xff\x00 {broken\n")
+    go(page, server, f"/r/{key}/checks")
+    page.get_by_text("Ralph cannot verify this run").or_(page.locator(".note.fail")).first.wait_for()
+    shutil.rmtree(run)
+    page.get_by_text("The run was removed").or_(page.get_by_text("There is no such run")).first.wait_for()
+    assert page.evaluate("window.hacked") is None
+
+
 def test_a_removed_line_is_commented_in_the_split_diff(page: Any, server: Server) -> None:
     key = server.start_loop(WAITS, "--max-iterations", "1")
     server.wait_for(key, lambda view: not view["alive"])

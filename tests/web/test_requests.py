@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -10,14 +11,68 @@ from test_actions import WAITS
 from web_server import PASSPHRASE, Server, make_project, serving
 
 from ralph.cli.schema import COMMANDS
+from ralph.web.actions import GUARDED_ACTIONS, OPEN_ACTIONS
 
 ROUTES = ("/api/me", "/api/runs", "/api/runs/x@y", "/api/runs/x@y/diff", "/api/stream?runs=1", "/api/nothing")
 ROUTES += ("/api/runs/x@y/journal", "/api/export/x@y.html", "/api/schema")
 
 
-@pytest.mark.parametrize("path", ROUTES)
-def test_nothing_of_a_run_is_given_out_without_a_token(server: Server, path: str) -> None:
-    assert server.get(path, headers={"Authorization": ""}).status == 401
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong with a request that would be served otherwise, and the answers that refuse it."""
+
+    statuses: tuple[int, ...]
+    headers: dict[str, str] = field(default_factory=dict)
+    token: str | None = None
+    method: str = ""
+    body: bytes | None = None
+    only: str = ""
+    """The method of the routes that it concerns; all by default."""
+
+
+FAULTS = {
+    "host": Fault((400, 421), {"Host": "evil.example"}),
+    "no host": Fault((400, 421), {"Host": ""}),
+    "origin": Fault((403,), {"Origin": "http://evil.example"}, only="POST"),
+    "no origin": Fault((403,), {"Origin": ""}, only="POST"),
+    "other site": Fault((403,), {"Sec-Fetch-Site": "cross-site"}),
+    "no token": Fault((401,), {"Authorization": ""}),
+    "cookie instead of a token": Fault((401,), {"Authorization": "", "Cookie": "token={token}"}),
+    "role": Fault((403,), token="{viewer}", only="POST"),
+    "method": Fault((405,), method="PUT"),
+    "form": Fault((415,), {"Content-Type": "application/x-www-form-urlencoded"}, only="POST"),
+    "10 MB": Fault((413,), {"Content-Length": str(10 << 20)}, body=b"x" * 1000, only="POST"),
+    "no object": Fault((400, 403), body=b"[]", only="POST"),
+    "no JSON": Fault((400, 403), body=b"{", only="POST"),
+}
+ACTIONS = (*OPEN_ACTIONS, *GUARDED_ACTIONS, "snooze")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_route_refuses_a_request_with_one_fault(server: Server, viewer: str, fault: str) -> None:
+    """Each answer is a clear error, and the run is as before."""
+    server.stopped = server.stopped or server.start_loop(WAITS, "--max-iterations", "1")
+    key, wrong = server.stopped, FAULTS[fault]
+    server.wait_for(key, lambda view: not view["alive"])
+    before = server.journal(key)
+    routes = [("GET", path.replace("x@y", key)) for path in ROUTES if path != "/api/nothing"]
+    routes += [("POST", "/api/runs"), ("POST", "/api/unlock"), *(("POST", f"/api/runs/{key}/{one}") for one in ACTIONS)]
+    headers = {name: value.format(token=server.token) for name, value in wrong.headers.items()}
+    token = wrong.token.format(viewer=viewer) if wrong.token else None
+    for method, path in routes:
+        if wrong.only in ("", method):
+            body = (wrong.body or b"{}") if method == "POST" else None
+            answer = server.request(wrong.method or method, path, body, headers=headers, token=token)
+            assert answer.status in wrong.statuses, (method, path, answer.text)
+            assert answer.status == 400 or answer.error["what"], path
+    assert server.journal(key) == before
+
+
+@pytest.fixture(scope="module")
+def viewer(server: Server) -> str:
+    """A token that may only view."""
+    token: str = json.loads(server.ralph("web", "token", "add", "viewer", "--json"))["token"]
+    return token
 
 
 @pytest.mark.parametrize(
@@ -82,12 +137,20 @@ def test_large_bodies_are_refused_before_they_are_read(server: Server) -> None:
         "/static/%2e%2e/access.py",
         "/static//etc/passwd",
         "/r/../../etc/passwd/x",
+        "/api/runs/{run}/output?log=checks/../../../../value.txt",
+        "/api/runs/{run}/output?log=checks/../stdout",
+        "/api/runs/{run}/documents/../../value.txt",
+        "/api/runs/{run}/documents/..%2f..%2fvalue.txt",
+        "/api/runs/{run}/documents//etc/passwd",
+        "/api/runs/{run}/turns/..%2f1/prompt",
+        "/api/runs/{run}%2f../journal",
     ],
 )
 def test_paths_cannot_leave_their_directory(server: Server, path: str) -> None:
     from web_server import project_name
 
-    answer = server.get(path.format(project=project_name(server.root)))
+    server.stopped = server.stopped or server.start_loop(WAITS, "--max-iterations", "1")
+    answer = server.get(path.format(project=project_name(server.root), run=server.stopped))
     assert answer.status == 404
     assert "root:" not in answer.text and "def " not in answer.text
 
@@ -129,7 +192,7 @@ def test_wrong_tokens_lock_out_but_not_the_open_page(tmp_path: Path) -> None:
     with serving(make_project(tmp_path), tmp_path / "state", passphrase=False) as server:
         assert server.get("/api/me").status == 200
         other = json.loads(server.ralph("web", "token", "add", "other", "--json"))["token"]
-        statuses = [server.get("/api/me", token="wrong").status for _ in range(6)]
+        statuses = [server.get(path, token="wrong").status for path in ROUTES[:6]]
         assert statuses == [401] * 5 + [429]
         assert server.get("/api/me", token=other).status == 429
         assert server.get("/api/me").status == 200
