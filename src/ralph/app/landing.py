@@ -4,13 +4,13 @@ import asyncio
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from ralph.app.runs import record_action
+from ralph.app.views import open_view
 from ralph.core.checks import Verdict
-from ralph.core.entries import Entry, MergeStarted
 from ralph.core.errors import RalphError, UsageError
-from ralph.core.events import Landed, MergeEnded
+from ralph.core.events import Landed
 from ralph.core.redaction import find_secrets
 from ralph.documents.run_record import RunRecord
 from ralph.git import merge, worktree
@@ -18,10 +18,10 @@ from ralph.git.command import Git, GitError
 from ralph.git.history import HEADS, contains
 from ralph.store.documents import Documents
 from ralph.store.files import read_limited, to_text
-from ralph.store.journal import read_claimed
 from ralph.store.runs import Project, RunDir
 from ralph.supervisor.client import KeeperClient
 from ralph.verify.runner import CheckRunner, check_environment
+from ralph.view.model import MergeView
 from ralph.workflows.merge_rules import queue_path, read_queue
 from ralph.workspace.merger import fast_forward_user_branch, read_current_branch
 from ralph.workspace.worktree_setup import WorktreeSetup
@@ -144,52 +144,29 @@ def list_queue(project: Project, wanted: str | None = None) -> list[QueueRow]:
     return [row for run in runs for row in _list_rows(project, run)]
 
 
-@dataclass
-class _Merges:
-    """The merges in the journal of a run."""
-
-    in_progress: str = ""
-    last: dict[str, MergeEnded] = field(default_factory=dict)
-    """The last merge of each workspace."""
-    landed: Landed | None = None
-
-    def follow(self, entry: Entry) -> None:
-        """Apply the next entry."""
-        match entry:
-            case MergeStarted(worktree=workspace):
-                self.in_progress = workspace
-            case MergeEnded(worktree=workspace):
-                self.last[workspace] = entry
-                self.in_progress = ""
-            case Landed():
-                self.landed = entry
-
-
 def _list_rows(project: Project, run: RunDir) -> Iterator[QueueRow]:
     try:
-        record = run.record()
-        if not record.branch:
+        if not run.record().branch:
             return
-        entries = [one.entry for one in read_claimed(run.path / "journal.jsonl")]
+        view = open_view(project, run)
     except (RalphError, FileNotFoundError):
         return
-    merges = _Merges()
-    for entry in entries:
-        merges.follow(entry)
+    ended = {one.workspace: one for one in view.merges if one.end}
+    in_progress = {one.workspace for one in view.merges if not one.end}
     waiting = _list_waiting_workspaces(project, run)
     for workspace, resolves in waiting.items():
         state = "waiting"
         if resolves:
             state = "resolving"
-        elif run.alive and workspace == merges.in_progress:
+        elif view.alive and workspace in in_progress:
             state = "merging"
-        before = merges.last.get(workspace)
+        before = ended.get(workspace)
         yield QueueRow(run.id, workspace, state, _describe_merge(before) if before else "")
-    for workspace, merged in merges.last.items():
+    for workspace, merged in ended.items():
         if workspace not in waiting:
             state = "merged" if merged.is_merged else "failed"
             yield QueueRow(run.id, workspace, state, _describe_merge(merged), done=merged.is_merged)
-    if landed := merges.landed:
+    if landed := view.landed:
         done = landed.moved or contains(Git(project.root), "HEAD", landed.commit)
         state = "landed" if done else "to land"
         yield QueueRow(run.id, "the run", state, told=_describe_landing(run, landed, done), done=done)
@@ -205,13 +182,11 @@ def _list_waiting_workspaces(project: Project, run: RunDir) -> dict[str, bool]:
     return {one.worktree: one.resolving for one in queue.waiting}
 
 
-def _describe_merge(merged: MergeEnded) -> str:
+def _describe_merge(merged: MergeView) -> str:
     if merged.is_merged:
         return f"as {merged.commit[:10]}"
-    why = ", ".join(merged.files[:3])
-    if not why and merged.verdict:
-        why = next((result.title for result in merged.verdict.failed), "")
-    return f"{merged.end}: {why or merged.notice}; its work is on {merged.branch}"
+    why = ", ".join(merged.files[:3]) or next(iter(merged.failed), "") or merged.notice
+    return f"{merged.end}: {why}; its work is on {merged.branch}"
 
 
 def _describe_landing(run: RunDir, landed: Landed, done: bool) -> str:

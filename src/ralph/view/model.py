@@ -284,6 +284,13 @@ class MergeView:
     commit: str = ""
     files: tuple[str, ...] = ()
     notice: str = ""
+    failed: tuple[str, ...] = ()
+    """The checks that failed on the merged tree."""
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether all of the work is on the branch of the run."""
+        return self.end in (MergeResult.MERGED, MergeResult.NOTHING)
 
 
 @value
