@@ -87,7 +87,7 @@ class TestCommand:
         assert Codex().command(call) == (
             *("codex", "exec", "--json", "--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check"),
             *("-c", "check_for_update_on_startup=false", "-c", "allow_login_shell=false"),
-            *("-c", "features.multi_agent=false", "-m", "gpt-5"),
+            *("-c", "features.multi_agent=false", "-c", 'approval_policy="never"', "-m", "gpt-5"),
             *("-c", "model_reasoning_effort=high", "resume", "abc", "-"),
         )
 
@@ -459,6 +459,42 @@ class TestFailures:
         told = AGENTS[name].failure(1, stderr)
         assert told is not None and told[0] is failure
 
+    @pytest.mark.parametrize(
+        ("stderr", "failure", "sentence"),
+        [
+            (
+                'Error: approval_policy = "untrusted" is no longer supported; remove this setting\n\nStack backtrace:\n'
+                + "".join(f"   {number}: <unknown>\n" for number in range(40)),
+                Failure.ACCESS,
+                'Error: approval_policy = "untrusted" is no longer supported; remove this setting',
+            ),
+            (
+                "Error loading config.toml: unknown variant `x`, expected `never`\nin `approval_policy`\n\n",
+                Failure.ACCESS,
+                "Error loading config.toml: unknown variant `x`, expected `never` in `approval_policy`",
+            ),
+            (
+                "Error loading config.toml:\n/h/config.toml:1:9: string values must be quoted\n  |\n1 | model = \n  |     ^\n",
+                Failure.ACCESS,
+                "Error loading config.toml: /h/config.toml:1:9: string values must be quoted",
+            ),
+            (
+                "file:///a/b.js:3\n    throw error;\n    ^\n\nTypeError: x is not a function\n    at run (/a/b.js:3:1)\n"
+                "    at process.processTicksAndRejections (node:internal/process/task_queues:95:5)\n\nNode.js v20.20.2\n",
+                Failure.AGENT,
+                "TypeError: x is not a function",
+            ),
+            (
+                'Traceback (most recent call last):\n  File "/a/b.py", line 3, in <module>\n    import mcp\n'
+                "ModuleNotFoundError: No module named 'mcp'\n",
+                Failure.AGENT,
+                "ModuleNotFoundError: No module named 'mcp'",
+            ),
+        ],
+    )
+    def test_a_backtrace_is_not_the_reason(self, stderr: str, failure: Failure, sentence: str) -> None:
+        assert Codex().failure(1, stderr) == (failure, sentence)
+
     @pytest.mark.parametrize("name", AGENTS)
     def test_noise_says_nothing(self, name: str) -> None:
         assert AGENTS[name].failure(1, "Reading prompt from stdin...\nWARNING: no /tmp/quota/limit\n\n") is None
@@ -493,6 +529,7 @@ class TestFailures:
 
 
 CODEX_TOKENS = '{"tokens": {"id_token": "%s", "access_token": "x", "refresh_token": "y"}}'
+CLAUDE_ACCOUNT = '{"claudeAiOauth": {"accessToken": "%s", "scopes": ["%s"]}}'
 GEMINI_ACCOUNT = {".gemini/oauth_creds.json": '{"refresh_token": "r"}'}
 GEMINI_AUTH = '{"security": {"auth": {"selectedType": "%s"}}}'
 
@@ -509,7 +546,7 @@ class TestSignIn:
             ("claude", {"CLAUDE_CODE_OAUTH_TOKEN": "sk"}, "", True),
             ("claude", {"CLAUDE_CODE_USE_BEDROCK": "1"}, "", None),
             ("claude", {"CLAUDE_CODE_USE_BEDROCK": "0"}, "", False),
-            ("claude", {}, ".claude/.credentials.json", True),
+            ("claude", {}, ".claude/.credentials.json", False),
             ("codex", {}, "", False),
             ("codex", {"CODEX_API_KEY": "sk"}, "", True),
             ("codex", {}, ".codex/auth.json", False),
@@ -534,6 +571,13 @@ class TestSignIn:
     @pytest.mark.parametrize(
         ("name", "files", "environment", "expected"),
         [
+            ("claude", {".claude/.credentials.json": "{nope"}, {}, False),
+            ("claude", {".claude/.credentials.json": CLAUDE_ACCOUNT % ("", "user:inference")}, {}, False),
+            ("claude", {".claude/.credentials.json": CLAUDE_ACCOUNT % ("t", "user:profile")}, {}, False),
+            ("claude", {".claude/.credentials.json": CLAUDE_ACCOUNT % ("t", "user:inference")}, {}, True),
+            ("claude", {".claude.json": '{"primaryApiKey": "sk"}'}, {}, True),
+            ("claude", {".claude/settings.json": '{"apiKeyHelper": "cat key"}'}, {}, None),
+            ("claude", {".claude/settings.json": '{"env": {"ANTHROPIC_API_KEY": "sk"}}'}, {}, True),
             ("codex", {".codex/auth.json": "{nope"}, {}, False),
             ("codex", {".codex/auth.json": "{}"}, {}, False),
             ("codex", {".codex/auth.json": '{"OPENAI_API_KEY": "sk"}'}, {}, True),
@@ -650,14 +694,17 @@ def test_only_a_plain_command_of_ralph_is_allowed(command: str, is_ours: bool) -
 MODES = [
     ("claude", ".claude/settings.local.json", '{"permissions": {"defaultMode": "plan"}} // mine', "plan"),
     ("claude", ".claude/settings.json", '{"permissions": {"disableBypassPermissionsMode": "disable"}}', "edits"),
-    ("claude", ".claude/settings.json", '{"permissions": {"defaultMode": "default"}}', None),
+    ("claude", ".claude/settings.json", '{"permissions": {"defaultMode": "default"}}', ""),
     ("claude", ".claude/settings.json", '{"permissions": [', None),
     ("codex", ".codex/config.toml", 'sandbox_mode = "read-only"', "read-only"),
     ("codex", ".codex/config.toml", 'profile = "p"\n[profiles.p]\nsandbox_mode = "workspace-write"', "edits"),
     ("codex", ".codex/config.toml", 'approval_policy = "on-request"', "edits"),
     ("codex", ".codex/config.toml", 'sandbox_mode = "danger-full-access"\napproval_policy = "on-request"', None),
     ("codex", ".codex/config.toml", 'default_permissions = ":read-only"', "read-only"),
+    ("codex", ".codex/config.toml", 'approval_policy = "untrusted"', "edits"),
     ("gemini", ".gemini/settings.json", '{"general": {"defaultApprovalMode": "plan"}}', "plan"),
+    ("gemini", ".gemini/settings.json", '{"general": {"defaultApprovalMode": "default"}}', ""),
+    ("qwen", ".qwen/settings.json", '{"tools": {"approvalMode": "default"}}', ""),
     ("gemini", ".gemini/settings.json", '{"security": {"disableYoloMode": true}}', "edits"),
     ("qwen", ".qwen/settings.json", '{"tools": {"approvalMode": "auto-edit"}}', "edits"),
     ("opencode", "opencode.json", '{"permission": {"bash": "ask"}}', "edits"),
@@ -676,8 +723,66 @@ def test_a_safer_mode_in_the_settings_of_the_agent_is_found(
     path = tmp_path / "project" / file
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    found = get_adapter(agent).find_own_mode(tmp_path / "project", {"HOME": str(tmp_path / "home")})
+    found = get_adapter(agent).find_own_mode(Call(tmp_path / "project"), {"HOME": str(tmp_path / "home")})
     assert (found.level if found else None) == level
+
+
+@pytest.mark.parametrize(
+    ("agent", "file", "text", "argument", "level"),
+    [
+        ("claude", "mine.json", '{"permissions": {"defaultMode": "plan"}}', "--settings=mine.json", "plan"),
+        ("codex", ".codex/careful.config.toml", 'sandbox_mode = "read-only"', "--profile=careful", "read-only"),
+        ("codex", ".codex/config.toml", '[profiles.careful]\nsandbox_mode = "read-only"', "-p=careful", "read-only"),
+    ],
+)
+def test_a_safer_mode_in_settings_that_the_user_passes_is_found(
+    tmp_path: Path, agent: str, file: str, text: str, argument: str, level: str
+) -> None:
+    path = tmp_path / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    found = get_adapter(agent).find_own_mode(Call(tmp_path, arguments=(argument,)), {"HOME": str(tmp_path / "home")})
+    assert found and (found.level, found.path) == (level, path)
+
+
+@pytest.mark.parametrize(
+    ("agent", "arguments", "variables", "can_change"),
+    [
+        ("claude", ("--permission-mode", "plan"), {}, False),
+        ("claude", ("--permission-mode=acceptEdits",), {}, True),
+        ("codex", ("-c", 'sandbox_mode="read-only"'), {}, False),
+        ("codex", ("-s", "workspace-write"), {}, True),
+        ("gemini", ("--approval-mode=plan",), {}, False),
+        ("opencode", ("--agent", "plan"), {}, False),
+        ("copilot", ("--plan",), {}, False),
+        ("pi", ("--tools=read,grep",), {}, False),
+        ("pi", ("--tools", "read,bash"), {}, True),
+        ("aider", ("--chat-mode", "ask"), {}, False),
+        ("goose", (), {"GOOSE_MODE": "chat"}, False),
+        ("goose", (), {"GOOSE_MODE": "auto"}, True),
+    ],
+)
+def test_arguments_with_which_an_agent_changes_no_files(
+    agent: str, arguments: tuple[str, ...], variables: dict[str, str], can_change: bool
+) -> None:
+    assert get_adapter(agent).can_change_files(Call(Path(), arguments=arguments), variables) is can_change
+
+
+@pytest.mark.parametrize(
+    ("command", "variables", "can_change"),
+    [
+        (("gemini", "--acp", "--approval-mode=plan"), {}, False),
+        (("codex-acp",), {"INITIAL_AGENT_MODE": "read-only"}, False),
+        (("goose", "acp"), {"GOOSE_MODE": "chat"}, False),
+        (("copilot", "--acp", "--plan"), {}, False),
+        (("qwen", "--acp"), {}, True),
+        (("unknown", "--acp"), {}, True),
+    ],
+)
+def test_agents_through_acp_that_change_no_files(
+    command: tuple[str, ...], variables: dict[str, str], can_change: bool
+) -> None:
+    assert Acp(" ".join(command), command).can_change_files(Call(Path()), variables) is can_change
 
 
 def test_the_mode_of_goose_is_found_in_its_settings(tmp_path: Path) -> None:
@@ -685,7 +790,7 @@ def test_the_mode_of_goose_is_found_in_its_settings(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text("GOOSE_PROVIDER: openai\nGOOSE_MODE: approve\n")
     for agent in (get_adapter("goose"), Acp("goose acp", ("goose", "acp"))):
-        found = agent.find_own_mode(tmp_path, {"HOME": str(tmp_path)})
+        found = agent.find_own_mode(Call(tmp_path), {"HOME": str(tmp_path)})
         assert found and (found.level, found.path) == ("read-only", path)
 
 

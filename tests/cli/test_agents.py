@@ -143,6 +143,9 @@ def test_a_hand_over_because_of_a_quota_is_shown(project: Project, bin_dir: Path
     [line] = [line for line in done.out.splitlines() if "takes over" in line]
     assert "claude has used 85% of its five-hour quota" in line and line.endswith("the limit is 80%: codex takes over")
     assert "codex takes over" in project.ralph("logs").out
+    said = project.ralph("status", "--json").json["runs"][0]["hand_overs"]
+    assert len(said) == 1 and "turn 2: codex took over from claude (it has used 85% of its five-hour quota" in said[0]
+    assert said[0] in project.ralph("report").out and said[0] in project.ralph("status").out
 
 
 @pytest.mark.parametrize(
@@ -352,10 +355,10 @@ def test_resume_extends_limits_and_passes_a_message_of_the_user(project: Project
 class TestPermissions:
     def test_a_mode_that_the_user_passes_wins(self, project: Project, bin_dir: Path) -> None:  # noqa: F811
         program(bin_dir, "claude", DONE)
-        done = loop(project, "--agent-arg", "--permission-mode", "--agent-arg", "plan")
+        done = loop(project, "--agent-arg", "--permission-mode", "--agent-arg", "acceptEdits")
         assert done.code == 0, done.said
         (call,) = (project.home / "calls").read_text().splitlines()
-        assert "--permission-mode plan" in call
+        assert "--permission-mode acceptEdits" in call
         assert "--dangerously-skip-permissions" not in call
 
     def test_a_level_in_the_settings_becomes_a_mode_of_the_agent(
@@ -364,14 +367,46 @@ class TestPermissions:
         bin_dir: Path,
     ) -> None:
         program(bin_dir, "codex", CODEX_DONE)
-        (project.root / "ralph.yml").write_text("agents: [{agent: codex, permissions: read-only}]\n")
+        (project.root / "ralph.yml").write_text("agents: [{agent: codex, permissions: edits}]\n")
         done = loop(project)
         assert done.code == 0, done.said
         (call,) = (project.home / "calls").read_text().splitlines()
-        assert "--sandbox read-only" in call
+        assert "--sandbox workspace-write" in call
         assert "--dangerously-bypass-approvals-and-sandbox" not in call
-        assert "codex (read-only)" in project.ralph("cost").out
-        assert "| Agents | codex (read-only) |" in project.ralph("report").out
+        assert "codex (edits)" in project.ralph("cost").out
+        assert "| Agents | codex (edits) |" in project.ralph("report").out
+
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            "agent: {agent: codex, permissions: read-only}",
+            "agents: [claude, {agent: codex, permissions: read-only}]",
+            "agent: claude\nroles: {debugger: {agent: codex, permissions: read-only}}",
+            "agent: claude\nescalate: {agent: codex, permissions: read-only}",
+            "agent: {agent: codex, args: [--sandbox, read-only]}",
+        ],
+    )
+    def test_an_agent_that_cannot_change_files_is_refused_for_a_role_that_must(
+        self,
+        project: Project,  # noqa: F811
+        bin_dir: Path,
+        settings: str,
+    ) -> None:
+        program(bin_dir, "claude", DONE)
+        program(bin_dir, "codex", CODEX_DONE)
+        (project.root / "ralph.yml").write_text(f"{settings}\n")
+        done = loop(project)
+        assert (done.code, (project.home / "calls").exists()) == (2, False), done.said
+        assert "codex cannot do the work" in done.err and "it changes no files" in done.err
+
+    def test_an_agent_that_cannot_change_files_may_judge(self, project: Project, bin_dir: Path) -> None:  # noqa: F811
+        program(bin_dir, "claude", DONE)
+        program(bin_dir, "codex", CODEX_DONE)
+        (project.root / "ralph.yml").write_text(
+            "agent: claude\nroles: {judge: {agent: codex, permissions: read-only}}\n"
+        )
+        done = loop(project)
+        assert done.code == 0, done.said
 
     def test_a_level_that_the_agent_does_not_have_is_refused(
         self,
@@ -394,7 +429,7 @@ class TestPermissions:
                 ".claude/settings.json",
                 '{"permissions": {"defaultMode": "auto"}}',
                 "dangerously",
-                "pass it with --agent-arg",
+                "Ralph has no level of permissions for that mode",
             ),
         ],
     )

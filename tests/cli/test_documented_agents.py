@@ -79,8 +79,10 @@ def test_an_agent_that_is_not_signed_in_ends_the_run_with_advice(project: Projec
 @each_agent
 def test_permissions_are_its_own_mode_or_refused(project: Project, agent: str) -> None:  # noqa: F811
     prepare(project, agent, ["echo hello > done.txt"])
-    (project.root / "ralph.yml").write_text(f"agent: {{agent: {agent}, permissions: read-only}}\n")
-    done = project.ralph("loop", "Say hello", "--until", "`test -f done.txt`", "--yes", "--max-iterations", "1")
+    (project.root / "ralph.yml").write_text(
+        f"agent_command: touch done.txt\nroles: {{judge: {{agent: {agent}, permissions: read-only}}}}\n"
+    )
+    done = project.ralph("loop", "Say hello", "--until", "`test -f done.txt`", "--yes", "--require", "judged")
     if agent == "amp":
         assert (done.code, "has no mode for `permissions: read-only`" in done.err) == (2, True)
         return

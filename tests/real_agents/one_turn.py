@@ -5,6 +5,7 @@ import asyncio
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from ralph.agents import registry
@@ -26,9 +27,14 @@ async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--agent", action="append", default=[])
     parser.add_argument("--agent-acp")
+    parser.add_argument("--agent-arg", action="append", default=[])
+    parser.add_argument("--permissions", default="full-auto")
     parser.add_argument("--task", required=True)
     options, root = parser.parse_args(), Path.cwd()
     selection = registry.select_agents(Config(), tuple(options.agent), None, None, root, options.agent_acp)
+    [spec] = selection.chain
+    spec = replace(spec, arguments=tuple(options.agent_arg), permissions=options.permissions)
+    selection = replace(selection, chain=(spec,))
     run_dir = root / ".ralph" / "runs" / "261115-093000"
     run_dir.mkdir(parents=True)
     keeper, agents = (

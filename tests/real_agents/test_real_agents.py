@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 import time
 import uuid
 from itertools import pairwise
@@ -229,14 +230,25 @@ SIGNED_OUT = {
     "gemini": (".gemini/settings.json", '{"security": {"auth": {"selectedType": "oauth-personal"}}}'),
     "qwen": (".qwen/settings.json", '{"security": {"auth": {"selectedType": "qwen-oauth"}}}'),
     "pi": (".pi/agent/models.json", "{}"),
+    "claude": (".claude/.credentials.json", '{"claudeAiOauth": {"accessToken": "t", "refreshTo'),
+    "opencode": (".config/opencode/opencode.json", '{"model": "anthropic/claude-sonnet-4-5"}'),
 }
 """Settings with which the key in the environment does not help: they choose another way to sign in, or name no key."""
+EMPTY_KEYS = {
+    "pi": (".pi/agent/auth.json", '{"openai": {"type": "api_key", "key": ""}}'),
+    "opencode": (".local/share/opencode/auth.json", '{"anthropic": {"type": "api", "key": ""}}'),
+}
+"""Accounts without a key. The agents ignore them."""
 
 PLAIN_COMMANDS = {
     "gemini": ("gemini", "-o", "stream-json", "--yolo", "--skip-trust"),
     "qwen": ("qwen", "-o", "stream-json", "--yolo"),
     "pi": ("pi", "-p", "--mode", "json"),
+    "claude": ("claude", "-p", "--output-format", "json"),
+    "opencode": ("opencode", "run", "--format", "json"),
 }
+DROPPED_KEYS = {"pi": "OPENAI_API_KEY", "claude": "ANTHROPIC_API_KEY"}
+"""Variables in which these would find the key of another provider, or their own."""
 
 
 @pytest.mark.parametrize("refused", [pytest.param(name, marks=pytest.mark.needs_agents(name)) for name in SIGNED_OUT])
@@ -245,10 +257,10 @@ def test_doctor_and_the_agent_agree_that_it_is_not_signed_in(project: AgentProje
     command = PLAIN_COMMANDS[refused]
     assert project.finish(*command, prompt="Say hello").code == 0
     assert f"{refused}: " in project.ralph("doctor").out and "not signed in" not in project.ralph("doctor").out
-    file, text = SIGNED_OUT[refused]
-    (project.home / file).write_text(text)
-    if refused == "pi":  # it would take any provider for which it finds a key
-        del project.environment["OPENAI_API_KEY"]
+    for file, text in filter(None, (SIGNED_OUT[refused], EMPTY_KEYS.get(refused))):
+        (project.home / file).parent.mkdir(parents=True, exist_ok=True)
+        (project.home / file).write_text(text)
+    project.environment.pop(DROPPED_KEYS.get(refused, ""), None)
     asked = len(project.model.requests)
     done = project.finish(*command, prompt="Say hello")
     assert (done.code != 0 or "error" in done.output.lower(), len(project.model.requests)) == (True, asked), done.output
@@ -371,18 +383,42 @@ def test_another_agent_takes_over_if_the_first_is_limited(project: AgentProject)
     assert set(receipt(project)["by_agent"]) == {"claude", "codex"}
 
 
+def work_one_turn(project: AgentProject, *options: str) -> CommandResult:
+    """Run one turn of an agent that could not do the work of a loop."""
+    return project.finish(sys.executable, str(Path(__file__).with_name("one_turn.py")), "--task", TASK, *options)
+
+
 def test_an_agent_that_may_only_read_changes_nothing(project: AgentProject, agent: str) -> None:
     subject = SUBJECTS[agent]
     prepare(project, agent, put("hello.txt", "hello\n"), run("echo hello > hello.txt"), say("All done."))
     named = f"acp: {subject.agent_options[1]}" if subject.agent_options else f"agent: {agent}"
     project.write("ralph.yml", f"agents: [{{{named}, permissions: read-only}}]\n")
-    done = loop(project, "", "--max-iterations", "1", timeout=90)
-    assert done.code != 0, done.output
-    assert not (project.root / "hello.txt").exists()
-    if "has no mode for `permissions: read-only`" in done.output:
-        assert (done.code in (2, 6), project.model.requests) == (True, [])  # one by the protocol says so itself
-    else:
-        assert project.turn_ends()[0] in ("finished", "failed", "unavailable"), done.output
+    done = loop(project, "", "--max-iterations", "1")
+    assert (done.code, project.model.requests) == (2, []), done.output
+    assert not (project.root / ".ralph" / "runs").exists()
+    if "has no mode for `permissions: read-only`" not in done.output:
+        assert "cannot do the work" in done.output and "permissions: full-auto" in done.output
+        done = work_one_turn(project, *subject.options, "--permissions", "read-only")
+        assert done.stream[-1]["end"] in ("finished", "failed", "unavailable"), done.output
+        assert not (project.root / "hello.txt").exists()
+
+
+JUDGMENT = {"work": {"accept": True, "why": "hello.txt says hello"}, "files": [], "tests": []}
+
+
+@pytest.mark.parametrize(
+    "judging", [pytest.param(name, marks=pytest.mark.needs_agents(name)) for name in ("claude", "codex", "gemini")]
+)
+def test_an_agent_that_may_only_read_can_judge(project: AgentProject, judging: str) -> None:
+    prepare(project, judging, put("bad.txt", "bad\n"), say(f"I read it.\n\n```json\n{json.dumps(JUDGMENT)}\n```"))
+    project.write(
+        "ralph.yml",
+        f"agent_command: sh -c 'echo hello > hello.txt'\nroles: {{judge: {{agent: {judging}, permissions: read-only}}}}\n",
+    )
+    done = loop(project, "", "--require", "judged")
+    assert done.code == 0, done.output
+    assert "end your last message with its content" in project.model.requests[0].user_text
+    assert not (project.root / "bad.txt").exists()
 
 
 MODES = {
@@ -418,8 +454,11 @@ def test_a_permission_mode_of_the_user_wins(project: AgentProject, careful: str)
     elif not variables:
         chosen = (option, command, f"--agent-arg={MODES[careful]}")
     done = project.ralph("loop", TASK, "--until", UNTIL, *chosen, "--yes", "--max-iterations", "1")
-    assert done.code != 0, done.output
-    assert not (project.root / "hello.txt").exists()
+    assert (done.code, project.model.requests) == (2, []), done.output
+    assert "cannot do the work: with your arguments or variables for it" in done.output
+    done = work_one_turn(project, *chosen)
+    assert done.stream[-1]["end"] in ("finished", "failed", "unavailable"), done.output
+    assert project.model.requests and not (project.root / "hello.txt").exists()
 
 
 OWN_SETTINGS = {
@@ -468,6 +507,45 @@ def test_a_safer_mode_of_the_users_own_settings_is_kept_or_the_run_does_not_star
     assert outside.exists()
 
 
+@pytest.mark.needs_agents("codex")
+def test_codex_works_with_a_policy_that_it_no_longer_supports(project: AgentProject) -> None:
+    """It refuses to start with `untrusted`, at every level of permissions, unless an option sets another policy."""
+    prepare(project, "codex", *WORK, *WORK)
+    config = project.home / ".codex" / "config.toml"
+    config.write_text(f'approval_policy = "untrusted"\n{config.read_text()}')
+    done = loop(project, "codex")
+    assert (done.code, f"{config}), which is `permissions: edits`" in done.output) == (0, True), done.output
+    (project.root / "hello.txt").unlink()
+    project.write("ralph.yml", "agents: [{agent: codex, permissions: full-auto}]\n")
+    assert loop(project, "codex").code == 0
+    (project.root / "hello.txt").unlink()
+    done = loop(project, "codex", "--agent-arg=--sandbox=workspace-write")
+    assert done.code == 6, "the user's options replace ours"
+    assert 'approval_policy = "untrusted" is no longer supported; remove this setting' in done.output
+    assert "unknown>" not in done.output and "codex login" not in done.output
+
+
+ASKING = {
+    "claude": (".claude/settings.json", "permissions", "defaultMode"),
+    "gemini": (".gemini/settings.json", "general", "defaultApprovalMode"),
+    "qwen": (".qwen/settings.json", "tools", "approvalMode"),
+}
+"""Settings of the user's own with which an agent asks before everything that it does, if they are `default`."""
+
+
+@pytest.mark.parametrize("asking", [pytest.param(name, marks=pytest.mark.needs_agents(name)) for name in ASKING])
+def test_a_mode_in_which_an_agent_asks_is_replaced_and_named(project: AgentProject, asking: str) -> None:
+    prepare(project, asking, *WORK)
+    file, section, key = ASKING[asking]
+    path = project.home / file
+    path.parent.mkdir(exist_ok=True)
+    settings = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**settings, section: {**settings.get(section, {}), key: "default"}}))
+    done = loop(project, asking)
+    said = f"{asking} runs with `permissions: full-auto`, not with `{section}.{key}: default` in {path}"
+    assert (done.code, said in done.output) == (0, True), done.output
+
+
 @pytest.mark.needs_agents("claude", "codex")
 def test_another_agent_takes_over_if_the_first_is_overloaded(project: AgentProject) -> None:
     project.set_up("claude", "codex", tries=1)
@@ -478,3 +556,7 @@ def test_another_agent_takes_over_if_the_first_is_overloaded(project: AgentProje
     assert done.code == 0, done.output
     assert [one["agent"] for one in project.journal("turn.started")] == ["claude", "claude", "codex"]
     assert (project.turn_ends(), iterations(project)) == (["overloaded", "overloaded", "finished"], 1)
+    taken = "turn 3: codex took over from claude (its provider was overloaded)"
+    assert taken in project.ralph("report").out and taken in project.ralph("status").out
+    assert project.ralph("status", "--json").json["runs"][0]["hand_overs"] == [taken]
+    assert project.ralph("report", "--json").json["hand_overs"] == [taken]

@@ -23,6 +23,7 @@ from typing import Protocol
 from ralph.agents.failures import failure_from_stderr
 from ralph.agents.prices import Prices
 from ralph.agents.state_paths import STATE_PATHS, StatePaths
+from ralph.agents.stream_lines import Data
 from ralph.core.errors import StorageError
 from ralph.core.limits import Usage
 from ralph.core.turns import AgentEvent, Failure
@@ -109,11 +110,19 @@ class OwnMode:
     """The setting, as `permissions.defaultMode: plan`."""
     path: Path
     """The file with the setting."""
+    reason: str = "Ralph has no level of permissions for that mode"
+    """Why Ralph does not keep a mode without a level."""
+    prevents_acp: bool = False
+    """Whether the program that speaks ACP does not start with it. Without ACP, Ralph overrides it on the command line."""
 
     @property
     def text(self) -> str:
         """The setting and its file."""
         return f"`{self.setting}` in {self.path}"
+
+
+CANNOT_ASK = "in that mode it asks you, which it cannot do in a run"
+"""The reason of an `OwnMode` in which the agent asks before everything that it does."""
 
 
 class Reader(Protocol):
@@ -123,14 +132,19 @@ class Reader(Protocol):
         """The events in a line of standard output; none if it is not an event."""
 
 
-def model_in(arguments: Sequence[str]) -> str:
-    """The model that the user's own arguments name: `--model NAME`, `-m NAME`, `--model=NAME`."""
+def option_values(arguments: Sequence[str], *options: str) -> list[str]:
+    """The values of an option among arguments, by all of its names: `--model NAME`, `-m NAME`, `--model=NAME`."""
+    values = []
     for argument, following in pairwise((*arguments, "")):
-        if argument in ("-m", "--model"):
-            return following
-        if argument.startswith("--model="):
-            return argument.removeprefix("--model=")
-    return ""
+        name, equals, value = argument.partition("=")
+        if name in options:
+            values.append(value if equals else following)
+    return values
+
+
+def model_in(arguments: Sequence[str]) -> str:
+    """The model that the user's own arguments name."""
+    return next(iter(option_values(arguments, "--model", "-m")), "")
 
 
 def list_ralph_commands(call: Call) -> list[str]:
@@ -149,6 +163,12 @@ def is_ralph_command(text: str, path: str) -> bool:
         return False
     words = shlex.split(text)
     return len(words) > 1 and words[0] in ("ralph", path) and words[1] in TOOL_COMMANDS
+
+
+def join_options(arguments: Sequence[str]) -> set[str]:
+    """The arguments, and each with the one after it, as `--option=value` without quotes."""
+    joined = (f"{argument}={following}" for argument, following in pairwise((*arguments, "")))
+    return {re.sub(r"[\"']", "", text) for text in (*arguments, *joined)}
 
 
 def options_in(arguments: Sequence[str]) -> set[str]:
@@ -184,6 +204,8 @@ class Adapter(ABC):
     """Its own arguments for each level of permissions that it has."""
     permission_options: tuple[str, ...] = ()
     """Its options that choose a mode. If the user passes one of them, Ralph passes none."""
+    reading_arguments: tuple[str, ...] = ()
+    """Arguments of the user with which it changes no files, as `--option=value`."""
     levels_with_ralph: tuple[str, ...] = (FULL_AUTO,)
     """The levels of permissions at which it can run `ralph emit` and `ralph tools`."""
     instruction_files: tuple[str, ...] = ()
@@ -242,9 +264,15 @@ class Adapter(ABC):
         """Whether the user's arguments choose its permission mode."""
         return not options_in(arguments).isdisjoint(self.permission_options)
 
-    def find_own_mode(self, workspace: Path, environment: Mapping[str, str]) -> OwnMode | None:
+    def find_own_mode(self, call: Call, environment: Mapping[str, str]) -> OwnMode | None:
         """The safer mode that its own settings choose, for a user who passes none."""
         return None
+
+    def can_change_files(self, call: Call, environment: Mapping[str, str]) -> bool:
+        """Whether it can change files in such a turn. In a mode of the user that Ralph does not know, it may."""
+        if not join_options(call.arguments).isdisjoint(self.reading_arguments):
+            return False
+        return call.permissions in (FULL_AUTO, EDITS) or self.chooses_mode(call.arguments)
 
     def is_restricted(self, call: Call) -> bool:
         """Whether it may refuse commands in this turn."""
@@ -316,6 +344,11 @@ class Adapter(ABC):
             if (directory / name).is_file():
                 return None, f"set up in {directory / name}; Ralph does not check the key"
         return False, self.advice
+
+
+def has_key(account: Data) -> bool:
+    """Whether an account in a file of credentials has a key, or the tokens of a sign-in."""
+    return any(account.text(name).strip() for name in ("key", "access", "refresh", "token"))
 
 
 def parse_version(text: str) -> tuple[int, ...] | None:

@@ -46,6 +46,7 @@ class Aider(Adapter):
     may_hold = (".aider.conf.yml",)
     permission_modes = _MODES
     permission_options = ("--chat-mode",)
+    reading_arguments = ("--chat-mode=ask", "--chat-mode=help")
 
     def command(self, call: Call) -> tuple[str, ...]:
         """One message from a file, every question confirmed, no commits. Its history is in its own files.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ralph.agents.adapter import (
+    CANNOT_ASK,
     EDITS,
     FULL_AUTO,
     PLAN,
@@ -21,6 +22,7 @@ from ralph.agents.adapter import (
     OwnMode,
     build_hooks,
     list_ralph_commands,
+    option_values,
     options_in,
     read_version,
 )
@@ -55,7 +57,8 @@ _ERRORS = {
     "connection_failed": Failure.OVERLOAD,
 }
 _OWN_LEVELS = {"acceptEdits": EDITS, "plan": PLAN, "dontAsk": READ_ONLY, "auto": ""}
-"""The modes that its settings can choose. The mode `default` is that of users who chose none."""
+"""The modes that its settings can choose, beside those in which it asks."""
+_ASKING_MODES = ("default", "manual")
 _MANAGED = Path("/etc/claude-code/managed-settings.json")
 _MODES = {
     FULL_AUTO: ("--dangerously-skip-permissions",),
@@ -87,10 +90,10 @@ class Claude(Adapter):
     keys = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
     services = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
     settings = ("CLAUDE_CONFIG_DIR", ".claude")
-    credentials = (".credentials.json",)
     instruction_files = ("CLAUDE.md",)
     permission_modes = _MODES
     permission_options = ("--permission-mode", "--dangerously-skip-permissions", "--permission-prompt-tool")
+    reading_arguments = ("--permission-mode=plan",)
     levels_with_ralph = (FULL_AUTO, EDITS, PLAN)
     hook_arguments = ("--settings", json.dumps({"hooks": build_hooks("claude", _EVENTS)}))
 
@@ -119,16 +122,19 @@ class Claude(Adapter):
             *call.arguments,
         )
 
-    def find_own_mode(self, workspace: Path, environment: Mapping[str, str]) -> OwnMode | None:
-        """`permissions.defaultMode`: of the machine, the project, or the user.
+    def find_own_mode(self, call: Call, environment: Mapping[str, str]) -> OwnMode | None:
+        """`permissions.defaultMode`: of the machine, of the file that the user passes, of the project, or of the user.
 
         With `disableBypassPermissionsMode`, it denies everything if it is started with every permission.
         """
-        project = workspace / ".claude"
+        project = call.workspace / ".claude"
         own = self.settings_home(environment) / "settings.json"
-        for path in (_MANAGED, project / "settings.local.json", project / "settings.json", own):
+        passed = [call.workspace / file for file in option_values(call.arguments, "--settings")]
+        for path in (_MANAGED, *passed, project / "settings.local.json", project / "settings.json", own):
             permissions = read_settings(path).inner("permissions")
             mode = permissions.text("defaultMode")
+            if mode in _ASKING_MODES:
+                return OwnMode("", f"permissions.defaultMode: {mode}", path, CANNOT_ASK)
             if mode in _OWN_LEVELS:
                 return OwnMode(_OWN_LEVELS[mode], f"permissions.defaultMode: {mode}", path)
             if permissions.text("disableBypassPermissionsMode") == "disable":
@@ -163,11 +169,32 @@ class Claude(Adapter):
         return ClaudeReader()
 
     def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
-        """A key, a token, or the file that /login writes. On macOS, /login writes to the keychain, which Ralph does not open."""
+        """A key, a token, or what /login writes. On macOS, /login writes to the keychain, which Ralph does not open."""
         signed_in, detail = super().sign_in(environment, home)
-        if signed_in is False and (home / "Library" / "Keychains").is_dir():
+        if signed_in is not False:
+            return signed_in, detail
+        directory = self.settings_in(environment, home)
+        login, settings = directory / ".credentials.json", directory / "settings.json"
+        # A key of the API that /login got is beside its settings, or in the directory that the variable names.
+        state = Path(environment.get(self.settings[0]) or home) / ".claude.json"
+        if _has_token(login):
+            return True, str(login)
+        if read_settings(settings).text("apiKeyHelper"):
+            return None, f"`apiKeyHelper` in {settings}; Ralph does not run it"
+        if any(map(read_settings(settings).inner("env").text, self.keys)):
+            return True, str(settings)
+        if read_settings(state).text("primaryApiKey"):
+            return True, str(state)
+        if (home / "Library" / "Keychains").is_dir():
             return None, "Ralph does not open the keychain"
-        return signed_in, detail
+        return False, f"{login} has no sign-in: {self.advice}" if login.exists() else self.advice
+
+
+def _has_token(path: Path) -> bool:
+    """Whether the file that /login writes has a token that may ask a model. Claude Code ignores others."""
+    account = read_settings(path).inner("claudeAiOauth")
+    scopes = account.get("scopes")
+    return bool(account.text("accessToken")) and isinstance(scopes, list) and "user:inference" in scopes
 
 
 @dataclass
@@ -400,6 +427,7 @@ class Cursor(Adapter):
     instruction_files = ("AGENTS.md", "CLAUDE.md")
     permission_modes = _CURSOR_MODES
     permission_options = ("--force", "-f", "--yolo", "--mode", "--plan")
+    reading_arguments = ("--plan", "--mode=plan", "--mode=ask")
 
     def __init__(self, program: str = "", prices: Prices | None = None) -> None:
         super().__init__(program or "cursor-agent", prices)

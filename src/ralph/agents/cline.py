@@ -36,6 +36,7 @@ class Cline(Adapter):
     instruction_files = ("AGENTS.md",)
     permission_modes = _MODES
     permission_options = ("--act", "-a", "--plan", "-p", "--auto-approve")
+    reading_arguments = ("--plan", "-p")
 
     def command(self, call: Call) -> tuple[str, ...]:
         """Every tool approved, whatever the user's settings say. The prompt comes from a pipe: Cline ignores short files."""

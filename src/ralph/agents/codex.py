@@ -28,6 +28,7 @@ from ralph.agents.adapter import (
     OwnMode,
     cache_path,
     hook_command,
+    option_values,
     short_hash,
     write_if_changed,
 )
@@ -184,17 +185,21 @@ class Codex(Adapter):
         *("--ask-for-approval", "-a", "sandbox_mode", "approval_policy"),
     )
     """The last two are settings, as in `-c sandbox_mode="read-only"`."""
+    reading_arguments = ("--sandbox=read-only", "-s=read-only", "sandbox_mode=read-only")
 
     def command(self, call: Call) -> tuple[str, ...]:
         """`exec` with the prompt from standard input. Codex switches tools off as features."""
-        features = [f"features.{_FEATURES.get(name, name)}=false" for name in call.without_tools]
+        settings = [f"features.{_FEATURES.get(name, name)}=false" for name in call.without_tools]
+        if not self.chooses_mode(call.arguments):
+            # `exec` never asks, and 0.169 refuses to start with the policy `untrusted`, which the user's settings may have.
+            settings.append('approval_policy="never"')
         return (
             self.program,
             *("exec", "--json", *self.permission_arguments(call), "--skip-git-repo-check"),
             *("-c", "check_for_update_on_startup=false"),
             # A login shell resets PATH, and `ralph` is no longer on it. Versions that do not know the setting ignore it.
             *("-c", "allow_login_shell=false"),
-            *_config_options((*features, *self._limit_retries(call))),
+            *_config_options((*settings, *self._limit_retries(call))),
             *(("-m", call.model) if call.model else ()),
             *(self.hook_arguments if self.can_receive_messages(call) else ()),
             *call.arguments,
@@ -207,19 +212,16 @@ class Codex(Adapter):
 
         Codex refuses such settings for its built-in providers.
         """
-        settings = read_config(self.settings_home({**os.environ, **self.variables}) / "config.toml")
-        profile = settings.inner("profiles", profile_in(call.arguments) or settings.text("profile"))
-        name = setting_in(call.arguments, "model_provider") or profile.text("model_provider")
-        name = name or settings.text("model_provider")
-        provider = settings.inner("model_providers", name)
+        layers = read_layers(self.settings_home({**os.environ, **self.variables}), call.arguments)
+        name = setting_in(call.arguments, "model_provider") or find_setting(layers, "model_provider")[0]
+        provider = Data()
+        for _, settings in reversed(layers):
+            provider = Data({**provider, **settings.inner("model_providers", name)})
+        if not provider or not _PLAIN_KEY.fullmatch(name):
+            return
         for key, most in _MAX_RETRIES.items():
             option = f"model_providers.{name}.{key}"
-            if (
-                provider
-                and _PLAIN_KEY.fullmatch(name)
-                and key not in provider
-                and not setting_in(call.arguments, option)
-            ):
+            if key not in provider and not setting_in(call.arguments, option):
                 yield f"{option}={most}"
 
     def environment(self, call: Call) -> Mapping[str, str]:
@@ -277,18 +279,17 @@ class Codex(Adapter):
             return True, str(path)
         return False, f"{path} has neither a key nor the tokens of an account: {self.advice}"
 
-    def find_own_mode(self, workspace: Path, environment: Mapping[str, str]) -> OwnMode | None:
+    def find_own_mode(self, call: Call, environment: Mapping[str, str]) -> OwnMode | None:
         """The sandbox or the profile of permissions in `config.toml`, or a policy that asks. The project's file comes first.
 
         In `exec`, codex never asks the user: its policy then means its usual sandbox, in which it can change the workspace.
         """
-        for path in (workspace / ".codex" / "config.toml", self.settings_home(environment) / "config.toml"):
-            settings = read_config(path)
-            chosen = settings.inner("profiles", settings.text("profile"))
+        for directory in (call.workspace / ".codex", self.settings_home(environment)):
+            layers = read_layers(directory, call.arguments)
             for key in ("sandbox_mode", "default_permissions", "approval_policy"):
-                mode = chosen.text(key) or settings.text(key)
+                mode, path = find_setting(layers, key)
                 if mode in _OWN_LEVELS:
-                    return OwnMode(_OWN_LEVELS[mode], f'{key} = "{mode}"', path)
+                    return OwnMode(_OWN_LEVELS[mode], f'{key} = "{mode}"', path, prevents_acp=mode == "untrusted")
                 if mode and key != "approval_policy":
                     break
         return None
@@ -313,9 +314,9 @@ class Codex(Adapter):
 
         Codex reads `.codex/config.toml` of a project only if the user trusts it. Ralph does not check that.
         """
-        profile = setting_in(call.arguments, "profile") or profile_in(call.arguments)
         directories = self.settings_home(environment), call.workspace / ".codex"
-        models = {model_in_config(directory, profile) for directory in directories} - {""}
+        found = {find_setting(read_layers(directory, call.arguments), "model")[0] for directory in directories}
+        models = found - {""}
         return models.pop() if len(models) == 1 else ""
 
 
@@ -339,12 +340,6 @@ def setting_in(arguments: Sequence[str], key: str) -> str:
     return ""
 
 
-def profile_in(arguments: Sequence[str]) -> str:
-    """The profile that the user's own arguments choose."""
-    pairs = pairwise((*arguments, ""))
-    return next((following for argument, following in pairs if argument in ("-p", "--profile")), "")
-
-
 def read_config(path: Path) -> Data:
     """The settings in a `config.toml`; empty if there are none, or if they cannot be read."""
     try:
@@ -353,11 +348,27 @@ def read_config(path: Path) -> Data:
         return Data()
 
 
-def model_in_config(directory: Path, profile: str) -> str:
-    """The model in the `config.toml` of a directory; empty if it names none, or cannot be read."""
-    settings = read_config(directory / "config.toml")
-    chosen = profile or settings.text("profile")
-    return settings.inner("profiles", chosen).text("model") or settings.text("model")
+def read_layers(directory: Path, arguments: Sequence[str]) -> list[tuple[Path, Data]]:
+    """The settings in a directory with their files: those of the chosen profile, which count most, and those for all.
+
+    A profile has a file of its own in versions such as 0.169, and was a section of `config.toml` in older ones.
+    """
+    path = directory / "config.toml"
+    settings = read_config(path)
+    passed = [setting_in(arguments, "profile"), *option_values(arguments, "--profile", "-p")]
+    profile = next(filter(None, passed), "") or settings.text("profile")
+    if not profile:
+        return [(path, settings)]
+    own = path.with_name(f"{Path(profile).name}.config.toml")
+    return [(own, read_config(own)), (path, settings.inner("profiles", profile)), (path, settings)]
+
+
+def find_setting(layers: Iterable[tuple[Path, Data]], key: str) -> tuple[str, Path]:
+    """The first text that settings have for a key, and its file; empty if there is none."""
+    for path, settings in layers:
+        if text := settings.text(key):
+            return text, path
+    return "", Path()
 
 
 @dataclass

@@ -57,6 +57,7 @@ class Copilot(Adapter):
     instruction_files = ("AGENTS.md", "CLAUDE.md", "GEMINI.md")
     permission_modes = _MODES
     permission_options = ("--allow-all", "--allow-all-tools", "--allow-tool", "--yolo", "--mode", "--plan")
+    reading_arguments = ("--plan", "--mode=plan")
 
     def command(self, call: Call) -> tuple[str, ...]:
         """No questions. Ralph chooses the id of a new conversation: Copilot would report it only at its end."""

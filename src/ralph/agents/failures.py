@@ -10,7 +10,14 @@ from ralph.core.turns import Failure
 _STATUS = re.compile(r"(?:\b(?:status|error|code)\b[\"':=\s(]{0,4}|rejected \()([45]\d\d)\b", re.IGNORECASE)
 _PATH = re.compile(r"(?<![^\s\"'(){}<>\[\],])[^\s/\"'(){}<>\[\],]*/[^\s/\"'(){}<>\[\],]*/[^\s\"'(){}<>\[\],]*")
 """Paths and URLs: a word in them says nothing about the failure."""
-_NOISE = re.compile(r"reading prompt|warning|yolo mode|ripgrep|at \S+ \(", re.IGNORECASE)
+_NOISE = re.compile(r"reading prompt|warning|yolo mode|ripgrep", re.IGNORECASE)
+_BACKTRACE = re.compile(
+    r"(?:stack )?backtrace:|traceback \(most recent|\d+: (?:<unknown>|0x|[\w<].*::)|at .*:\d+\)?$|at <anonymous>"
+    r"|File \".*\", line \d+|\d* *\|.*|[\^~]+|note: run with `RUST_BACKTRACE|node\.js v\d|node:internal",
+    re.IGNORECASE,
+)
+"""Frames of Rust, Node and Python, and the marked lines of a settings file: they follow or precede the sentence that counts."""
+_ERROR = re.compile(r"(?:[\w.]*(?:error|exception)|fatal|panicked)\b", re.IGNORECASE)
 _UNPAID = r"credit balance|insufficient_quota|check your plan and billing|out of (?:usage )?credits|add funds"
 _LIMIT = (
     r"(?:usage|rate|session|weekly|hour|daily|monthly|spend)[ _-]?limit|rate.limited|too many requests|quota"
@@ -21,8 +28,13 @@ _ACCESS = (
     r"|not (?:logged|signed) in|/login\b|codex login|please (?:log|sign) in|authentication|failed to authenticate"
     r"|token.{0,20}(?:expired|revoked)|_API_KEY\b|missing environment variable|(?:root|sudo) privileges"
     r"|model\b.{0,80}(?:not found|not exist|not supported|not available)|unknown model|model_not_found"
-    r"|unknown (?:option|argument)|unexpected argument|unrecognized (?:option|argument)"
+    r"|model provider\b.{0,80}not found"
 )
+_SETTINGS = (
+    r"unknown (?:option|argument)|unexpected argument|unrecognized (?:option|argument)|no longer supported"
+    r"|error loading config|invalid (?:config|settings)"
+)
+"""Arguments and settings that the program refuses. Only the user can correct them, and a sign-in does not help."""
 _OVERLOAD = (
     r"overloaded|high demand|at capacity|service unavailable|internal server error|bad gateway|server-side"
     r"|stream (?:disconnected|closed|ended|error)|connection|network|\be(?:connre\w+|timedout|notfound|ai_again|pipe)\b"
@@ -32,6 +44,7 @@ _OVERLOAD = (
 _PATTERNS = (
     (_UNPAID, Failure.ACCESS),
     (_LIMIT, Failure.LIMIT),
+    (_SETTINGS, Failure.ACCESS),
     (_ACCESS, Failure.ACCESS),
     (_OVERLOAD, Failure.OVERLOAD),
 )
@@ -55,14 +68,34 @@ def classify_failure(text: str, status: float | None = None) -> Failure:
     return Failure.AGENT
 
 
+def is_settings_error(text: str) -> bool:
+    """Whether the program refuses its arguments or its settings."""
+    return bool(re.search(_SETTINGS, text, re.IGNORECASE))
+
+
 def failure_from_stderr(stderr: str) -> tuple[Failure, str] | None:
-    """The failure that the last lines of standard error name; if none does, the last line as an agent error."""
-    last_lines = [one_line(line) for line in stderr.splitlines()[-50:]]
-    lines = [line for line in last_lines if len(line.split()) > 2 and not _NOISE.match(line)]
+    """The failure that the end of standard error names; if none does, its last error or sentence as an agent error."""
+    lines = [line for line in describe_stderr(stderr) if len(line.split()) > 2 and not _NOISE.match(line)]
     for line in reversed(lines):
         if (kind := classify_failure(line)) is not Failure.AGENT:
             return kind, line
-    return (Failure.AGENT, lines[-1]) if lines else None
+    errors = [line for line in lines if _ERROR.match(line)]
+    return (Failure.AGENT, (errors or lines)[-1]) if lines else None
+
+
+def describe_stderr(stderr: str) -> list[str]:
+    """The last lines of standard error without backtraces. The lines of a paragraph that begins with an error are one."""
+    described: list[str] = []
+    continues_error = False
+    for line in map(one_line, stderr.splitlines()[-200:]):
+        if not line or _BACKTRACE.match(line):
+            continues_error = False
+        elif continues_error and not _ERROR.match(line):
+            described[-1] = one_line(f"{described[-1]} {line}")
+        else:
+            described.append(line)
+            continues_error = bool(_ERROR.match(line))
+    return described
 
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ralph.agents.adapter import (
+    CANNOT_ASK,
     EDITS,
     FULL_AUTO,
     PERMISSIONS,
@@ -182,6 +183,7 @@ class Gemini(Adapter):
     instruction_files = ("GEMINI.md",)
     permission_modes = _MODES
     permission_options = ("--approval-mode", "--yolo", "-y")
+    reading_arguments = ("--approval-mode=plan",)
     levels_with_ralph = PERMISSIONS
 
     def command(self, call: Call) -> tuple[str, ...]:
@@ -219,10 +221,10 @@ class Gemini(Adapter):
                     return None, f"set up in {directory / name}; Ralph does not check the key"
         return signed_in, detail or self.advice
 
-    def find_own_mode(self, workspace: Path, environment: Mapping[str, str]) -> OwnMode | None:
+    def find_own_mode(self, call: Call, environment: Mapping[str, str]) -> OwnMode | None:
         """`general.defaultApprovalMode`, the project's first. With `security.disableYoloMode`, it refuses --yolo."""
         for path in (
-            workspace / ".gemini" / "settings.json",
+            call.workspace / ".gemini" / "settings.json",
             self.settings_home(environment) / ".gemini/settings.json",
         ):
             settings = read_settings(path)
@@ -231,6 +233,8 @@ class Gemini(Adapter):
                 return OwnMode(level, f"general.defaultApprovalMode: {mode}", path)
             if settings.inner("security").get("disableYoloMode") is True:
                 return OwnMode(EDITS, "security.disableYoloMode", path)
+            if mode == "default":
+                return OwnMode("", "general.defaultApprovalMode: default", path, CANNOT_ASK)
         return None
 
     def environment(self, call: Call) -> Mapping[str, str]:

@@ -53,7 +53,11 @@ class Goose(Adapter):
         """With a variable: it has no option for the mode."""
         return {**os.environ, **self.variables}.get("GOOSE_MODE", "auto") not in ("auto", "")
 
-    def find_own_mode(self, workspace: Path, environment: Mapping[str, str]) -> OwnMode | None:
+    def can_change_files(self, call: Call, environment: Mapping[str, str]) -> bool:
+        """Unless a variable of the user chooses a mode in which it asks, or has no tools."""
+        return environment.get("GOOSE_MODE") not in _OWN_LEVELS
+
+    def find_own_mode(self, call: Call, environment: Mapping[str, str]) -> OwnMode | None:
         """`GOOSE_MODE` in its settings. In its other modes it asks before it uses a tool, or has no tools."""
         path = self.settings_home(environment) / "goose" / "config.yaml"
         with contextlib.suppress(OSError):

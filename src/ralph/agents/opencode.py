@@ -16,6 +16,7 @@ from ralph.agents.adapter import (
     Adapter,
     Call,
     OwnMode,
+    has_key,
     list_ralph_commands,
 )
 from ralph.agents.failures import classify_failure, find_limit_end
@@ -80,6 +81,7 @@ class OpenCode(Adapter):
     instruction_files = ("AGENTS.md", "CLAUDE.md")
     permission_modes = _MODES
     permission_options = ("--auto",)
+    reading_arguments = ("--agent=plan",)
     levels_with_ralph = (FULL_AUTO, EDITS)
 
     def chooses_mode(self, arguments: tuple[str, ...]) -> bool:
@@ -150,9 +152,9 @@ class OpenCode(Adapter):
         in_environment = parse_line(environment.get(_CONFIG_VARIABLE, "").encode(errors="replace")).text("model")
         return in_environment or read_model(*_list_settings(call.workspace, environment))
 
-    def find_own_mode(self, workspace: Path, environment: Mapping[str, str]) -> OwnMode | None:
+    def find_own_mode(self, call: Call, environment: Mapping[str, str]) -> OwnMode | None:
         """What it asks about, which --auto would approve, and its agent `plan`. What its rules deny stays denied."""
-        for path in _list_settings(workspace, environment):
+        for path in _list_settings(call.workspace, environment):
             settings = read_settings(path)
             if settings.text("default_agent") == "plan":
                 return OwnMode(PLAN, "default_agent: plan", path)
@@ -178,10 +180,13 @@ class OpenCode(Adapter):
             for name in variables:
                 if environment.get(name):
                     return True, name
-        if accounts.inner(provider) if provider else accounts:
+        with_key = [name for name in accounts if has_key(accounts.inner(name))]
+        if provider in with_key if provider else with_key:
             return True, str(login)
         for path in _list_settings(home, {**environment, "HOME": str(home)}):
-            if _names_provider(path):
+            options = read_settings(path).inner("provider", provider, "options")
+            needs_key = provider in _KEYS and not options.text("apiKey") and not options.get("headers")
+            if not needs_key and _names_provider(path):
                 return None, f"set up in {path}; Ralph does not check the key"
         for variable in ("OPENCODE_CONFIG", _CONFIG_VARIABLE):
             if environment.get(variable):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ralph.agents.adapter import EDITS, FULL_AUTO, READ_ONLY, Abilities, Adapter, Call
+from ralph.agents.adapter import EDITS, FULL_AUTO, READ_ONLY, Abilities, Adapter, Call, has_key, option_values
 from ralph.agents.failures import classify_failure
 from ralph.agents.reader import StreamReader, success_result
 from ralph.agents.stream_lines import TEXT_CHARS, Data, read_settings, read_timestamp
@@ -24,6 +24,7 @@ _MODES = {
     READ_ONLY: ("--tools", "read,grep,find,ls"),
 }
 """pi never asks. A level of permissions can only take tools away."""
+_CHANGING_TOOLS = {"edit", "write", "bash"}
 
 
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]+")
@@ -49,6 +50,13 @@ class Pi(Adapter):
     permission_modes = _MODES
     permission_options = ("--tools", "-t", "--no-tools")
 
+    def can_change_files(self, call: Call, environment: Mapping[str, str]) -> bool:
+        """Unless the user's list of tools has none that can change something."""
+        tools = option_values(call.arguments, "--tools", "-t")
+        if "--no-tools" in call.arguments or (tools and not _CHANGING_TOOLS & set(tools[-1].split(","))):
+            return False
+        return super().can_change_files(call, environment)
+
     def command(self, call: Call) -> tuple[str, ...]:
         """Print mode asks nothing. Without the filter, pi prints 30 MB for two answers of 20 kB."""
         return (
@@ -64,14 +72,16 @@ class Pi(Adapter):
     def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
         """A key or an account of any provider: if its default provider has none, pi takes another that has one."""
         directory = self.settings_in(environment, home)
+        logins = read_settings(directory / "auth.json")
+        accounts = [name for name in logins if has_key(logins.inner(name))]
         own = read_settings(directory / "models.json").inner("providers")
         provider = read_settings(directory / "settings.json").text("defaultProvider")
-        if provider in own:
+        if provider in own and provider not in accounts:
             return self._check_own_provider(own.inner(provider), provider, environment)
         for name in _KEYS:
             if environment.get(name):
                 return True, name
-        if read_settings(directory / "auth.json"):
+        if accounts:
             return True, str(directory / "auth.json")
         if own:
             return None, f"set up in {directory / 'models.json'}; Ralph does not check the key"
@@ -82,6 +92,8 @@ class Pi(Adapter):
         key = provider.text("apiKey")
         if environment.get(key):
             return True, key
+        if provider.get("apiKey") == "":
+            return False, f"its provider {name} has no key: {self.advice}"
         if key and _VARIABLE.fullmatch(key):
             return False, f"set {key}, which its provider {name} needs"
         return None, f"it uses its own provider {name}; Ralph does not check the key"

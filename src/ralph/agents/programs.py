@@ -269,10 +269,25 @@ class Acp(Adapter):
         """Reads the events of the bridge."""
         return AcpReader(self.prices, before.cost or 0.0, self.model_of(call))
 
-    def find_own_mode(self, workspace: Path, environment: Mapping[str, str]) -> OwnMode | None:
+    def find_own_mode(self, call: Call, environment: Mapping[str, str]) -> OwnMode | None:
         """That of the program without ACP."""
         adapter = _find_plain_adapter(self.program_names)
-        return adapter.find_own_mode(workspace, environment) if adapter else None
+        return adapter.find_own_mode(self._add_arguments(call), environment) if adapter else None
+
+    def can_change_files(self, call: Call, environment: Mapping[str, str]) -> bool:
+        """As the program without ACP, which the user's options and variables restrict in the same way."""
+        if environment.get("INITIAL_AGENT_MODE") == "read-only" and "codex-acp" in self.program_names:
+            return False
+        adapter = _find_plain_adapter(self.program_names) or self.hooks_adapter
+        if adapter and not adapter.can_change_files(
+            replace(self._add_arguments(call), permissions=FULL_AUTO), environment
+        ):
+            return False
+        return super().can_change_files(call, environment)
+
+    def _add_arguments(self, call: Call) -> Call:
+        """The call with the arguments in the command of the agent."""
+        return replace(call, arguments=(*self.arguments[1:], *call.arguments))
 
     def configured_model(self, call: Call, environment: Mapping[str, str]) -> str:
         """That of the program without ACP. Copilot does not name the model of a custom provider."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ralph.agents.adapter import (
+    CANNOT_ASK,
     EDITS,
     FULL_AUTO,
     PLAN,
@@ -109,6 +110,7 @@ class Qwen(Adapter):
     instruction_files = ("AGENTS.md", "QWEN.md")
     permission_modes = _MODES
     permission_options = ("--approval-mode", "--yolo", "-y")
+    reading_arguments = ("--approval-mode=plan",)
 
     def command(self, call: Call) -> tuple[str, ...]:
         """The list of tools comes before other options: it would swallow an argument that follows it."""
@@ -155,12 +157,14 @@ class Qwen(Adapter):
             return None, f"set up in {directory / '.env'}; Ralph does not check the key"
         return False, f"set {_KEYS[method]}, or run `qwen auth`: it uses {method}, and has no key for it"
 
-    def find_own_mode(self, workspace: Path, environment: Mapping[str, str]) -> OwnMode | None:
+    def find_own_mode(self, call: Call, environment: Mapping[str, str]) -> OwnMode | None:
         """`tools.approvalMode`, the project's first."""
-        for path in (workspace / ".qwen" / "settings.json", self.settings_home(environment) / "settings.json"):
+        for path in (call.workspace / ".qwen" / "settings.json", self.settings_home(environment) / "settings.json"):
             mode = read_settings(path).inner("tools").text("approvalMode")
             if mode in _OWN_LEVELS:
                 return OwnMode(_OWN_LEVELS[mode], f"tools.approvalMode: {mode}", path)
+            if mode == "default":
+                return OwnMode("", "tools.approvalMode: default", path, CANNOT_ASK)
         return None
 
     def environment(self, call: Call) -> Mapping[str, str]:

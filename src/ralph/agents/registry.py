@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ralph.agents import third_party
-from ralph.agents.adapter import EDITS, Adapter, Call, OwnMode, parse_version
+from ralph.agents.adapter import PLAN, READ_ONLY, Adapter, Call, OwnMode, parse_version
 from ralph.agents.prices import Prices, has_price
 from ralph.agents.programs import Acp, Program, Scripted
 from ralph.core.errors import AgentUnavailableError, UsageError
@@ -94,27 +94,50 @@ def find_own_mode(spec: AgentSpec, workspace: Path) -> OwnMode | None:
     agent = make_adapter(spec)
     if agent.chooses_mode(spec.arguments):
         return None
-    return agent.find_own_mode(workspace, {**os.environ, **spec.environment})
+    return agent.find_own_mode(Call(workspace, arguments=spec.arguments), {**os.environ, **spec.environment})
+
+
+def can_change_files(spec: AgentSpec, workspace: Path) -> bool:
+    """Whether an agent can change files with its permissions and its arguments."""
+    call = Call(workspace, arguments=spec.arguments, permissions=spec.permissions)
+    return make_adapter(spec).can_change_files(call, {**os.environ, **spec.environment})
 
 
 def keep_own_mode(spec: AgentSpec, workspace: Path) -> AgentSpec:
     """The agent with the level of a safer mode in its own settings, if ralph.yml names no level.
 
-    An agent that could change nothing is refused: the user decides between the two.
+    An agent that has no such level is refused: the user decides between the two.
     """
-    own = None if spec.permissions_given else find_own_mode(spec, workspace)
-    if own is None or not own.level:
+    own = find_own_mode(spec, workspace)
+    if own and own.prevents_acp and spec.kind == "acp":
+        todo = "remove the setting, or use the agent without ACP (`--agent codex`)"
+        raise UsageError(f"{spec.name} does not start with {own.text}", where="agents", todo=todo)
+    if own is None or not own.level or spec.permissions_given:
         return spec
-    levels = make_adapter(spec).permission_modes
-    if own.level == EDITS and EDITS in levels:
-        return replace(spec, permissions=EDITS)
+    if own.level in make_adapter(spec).permission_modes:
+        return replace(spec, permissions=own.level)
+    raise refuse_reader(spec, own)
+
+
+def refuse_reader(spec: AgentSpec, own: OwnMode | None, reading_role: str = "") -> UsageError:
+    """The error for an agent that must change files and cannot.
+
+    `own` is the mode of its own settings, if that is the reason. `reading_role` is a role that the agent could have.
+    """
     named = f"acp: {' '.join(spec.command)}" if spec.kind == "acp" else f"agent: {spec.kind}"
-    keep = f", or `permissions: {own.level}` to keep that mode" if own.level in levels else ""
-    raise UsageError(
-        f"{spec.label}: your own settings choose a mode in which it cannot do the work: {own.text}",
-        where="agents",
-        todo=f"write `agents: [{{{named}, permissions: full-auto}}]` into ralph.yml to give it every permission{keep}",
-    )
+    full = f"`agents: [{{{named}, permissions: full-auto}}]`"
+    if own and not spec.permissions_given:
+        what = f"{spec.name}: your own settings choose a mode in which it cannot do the work: {own.text}"
+        todo = f"write {full} into ralph.yml to give it every permission"
+    elif spec.permissions_given:
+        what = f"{spec.name} cannot do the work: with `permissions: {spec.permissions}`, it changes no files"
+        todo = f"write {full} or `permissions: edits` into ralph.yml"
+    else:
+        what = f"{spec.name} cannot do the work: with your arguments or variables for it, it changes no files"
+        todo = f"remove them ({' '.join(spec.arguments) or 'from its environment'})"
+    if reading_role and spec.permissions in (READ_ONLY, PLAN):
+        todo += f", or use it only as {reading_role}: `roles: {{{reading_role}: {{{named}, permissions: {spec.permissions}}}}}`"
+    return UsageError(what, where="agents", todo=todo)
 
 
 def make_adapter(spec: AgentSpec, prices: Prices | None = None) -> Adapter:

@@ -53,6 +53,8 @@ class ReportText:
     """Whether something other than Ralph changed the text."""
     sandbox: str = ""
     """How the agents were isolated, as the journal has it."""
+    hand_overs: tuple[str, ...] = ()
+    """Which agents took over from others, and why, a sentence each."""
     since: str = ""
     """How the user changed the files of the run since it ended; empty if its work is as the run left it."""
 
@@ -71,13 +73,15 @@ def read_report(project: Project, wanted: str | None = None) -> ReportText:
     report = found[-1]
     data = read_limited(project.root / report.path)
     run = project.run(report.run)
-    action = open_view(project, run).taken_back
+    view = open_view(project, run)
+    action = view.taken_back
     return ReportText(
         report,
         to_text(data),
         run.find_doubt(),
         is_changed=report.hash != digest(data),
         sandbox=run.read_tail_summary().sandbox,
+        hand_overs=tuple(one.text for one in view.hand_overs),
         since=f"{action.by or 'you'} {action.result}" if action else "",
     )
 

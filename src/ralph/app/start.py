@@ -267,6 +267,7 @@ def list_start_notices(project: Project, config: Config, record: RunRecord) -> I
     if project.inside:
         what = f"this is the worktree of run {project.inside}: no other run can work here"
         raise UsageError(what, where=str(Path.cwd()), todo=f"cd {project.root}")
+    refuse_readers(project, record)
     yield from check_cost_limit(project, record, record.limits)
     if not record.snapshots:
         refuse_rejected_tree(project, record)
@@ -296,13 +297,29 @@ def describe_own_mode(spec: AgentSpec, workspace: Path) -> str:
     if spec.permissions == own.level:
         todo = "" if spec.permissions_given else "; `permissions: full-auto` in ralph.yml gives it every permission"
         return (
-            f"{spec.kind} keeps the mode of your own settings ({own.text}), which is `permissions: {own.level}`{todo}"
+            f"{spec.name} keeps the mode of your own settings ({own.text}), which is `permissions: {own.level}`{todo}"
         )
-    why = (
-        "ralph.yml says so" if spec.permissions_given else "that mode has no level of permissions; to keep it, pass it"
-    )
-    how = "" if spec.permissions_given else " with --agent-arg"
-    return f"{spec.kind} runs with `permissions: {spec.permissions}`, not with {own.text}: {why}{how}"
+    why = "ralph.yml says so" if spec.permissions_given else own.reason
+    return f"{spec.name} runs with `permissions: {spec.permissions}`, not with {own.text}: {why}"
+
+
+_READING_ROLES = ("judge", "reflector", "reviewer")
+"""The roles that answer and change no files."""
+
+
+def refuse_readers(project: Project, record: RunRecord) -> None:
+    """Refuse an agent that can change no files for a role that must. Of the hats of a run, only one must."""
+    agents, workspace = record.agents, project.workspace(record)
+    orders = [agents.roles.get(role) or agents.chain for role in list_roles(record) if role not in _READING_ROLES]
+    if record.hats:
+        orders = [tuple(spec for order in orders for spec in order)]
+    elif agents.escalation:
+        orders.append((agents.escalation,))
+    for order in orders:
+        readers = [spec for spec in order if not registry.can_change_files(spec, workspace)]
+        if readers and (not record.hats or len(readers) == len(order)):
+            reading_role = "" if record.hats else next(role for role in _READING_ROLES if role in list_roles(record))
+            raise registry.refuse_reader(readers[0], registry.find_own_mode(readers[0], workspace), reading_role)
 
 
 def list_agent_notices(record: RunRecord, limits: Limits) -> Iterator[str]:

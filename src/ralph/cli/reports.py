@@ -46,7 +46,13 @@ def report(run: str | None, listing: bool, as_json: bool) -> int:
     if found.since:
         warning.append(f"SINCE THEN, {found.since}.\n")
     lines = [*warning, found.text.rstrip(), f"\nReport: {filed.path}"]
-    facts = {**_report_facts(filed), "doubt": found.doubt, "since": found.since, "text": found.text}
+    facts = {
+        **_report_facts(filed),
+        "doubt": found.doubt,
+        "since": found.since,
+        "hand_overs": list(found.hand_overs),
+        "text": found.text,
+    }
     return print_result(as_json, lines, command="report", **facts)
 
 

@@ -29,7 +29,7 @@ _SIGNAL = {"run": str, "name": str}
 
 COMMANDS: dict[str, dict[str, Any]] = {
     "status": {"root": str, "runs": ("StatusRow",), "view?": RunView},
-    "report": {"text": str, "doubt": str, "since": str, **_REPORT},
+    "report": {"text": str, "doubt": str, "since": str, "hand_overs": _TEXTS, **_REPORT},
     "report --list": {"reports": ("Report",)},
     "cost": {
         "runs": tuple[str, ...],

@@ -129,6 +129,7 @@ def _details(row: RunRow) -> list[str]:
         lines.append(f"NOT VERIFIED: {row.doubt}  ({advise_to_adopt(row.id)})")
     elif not any(need.kind is NeedKind.QUESTION for need in row.needs):
         lines.append(row.headline)
+    lines += row.hand_overs[-1:]
     if row.sandbox.startswith(NOT_ISOLATED):
         # A run that is over can do no more harm, so the reason is left to its report.
         lines.append(one_line(row.sandbox) if row.alive else NOT_ISOLATED)

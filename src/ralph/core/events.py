@@ -1,7 +1,7 @@
 """What a workflow may decide, and the events that it gets: two closed unions."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Generic, TypeVar
 
@@ -14,6 +14,8 @@ from ralph.core.turns import Change, EarlierTurn, FileStat, TurnEnd, TurnRequest
 from ralph.core.values import value
 
 S = TypeVar("S")
+MAX_HAND_OVERS = 20
+"""Hand-overs that a run remembers, the latest ones."""
 
 
 @value
@@ -111,6 +113,53 @@ class TurnStarted:
     """The ids of the signals whose messages are in its prompt."""
     head: str = ""
     """The commit that HEAD was at, if it works in the user's tree."""
+    took_over_from: str = ""
+    """The agent that would do the turn if it were available; empty if the agent of the turn is that agent."""
+    took_over_because: str = ""
+    """Why that agent is not available."""
+
+
+@value
+class HandOver:
+    """Turns of a role that one agent did for another, which was not available."""
+
+    turn: int
+    """The first of them."""
+    role: str
+    agent: str
+    took_over_from: str
+    because: str
+    returned_in: int = 0
+    """The turn in which the other agent worked again; 0 if it has not."""
+
+    @property
+    def text(self) -> str:
+        """The hand-over in words."""
+        back = f"; {self.took_over_from} worked again in turn {self.returned_in}" if self.returned_in else ""
+        return f"turn {self.turn}: {self.agent} took over from {self.took_over_from} ({self.because}){back}"
+
+
+def add_hand_over(known: tuple[HandOver, ...], started: TurnStarted) -> tuple[HandOver, ...]:
+    """The latest hand-overs of a run after one more turn has started."""
+    is_known = False
+    after: list[HandOver] = []
+    for one in known:
+        if one.role == started.role and not one.returned_in:
+            is_known = is_known or (one.agent, one.took_over_from) == (started.agent, started.took_over_from)
+            if one.took_over_from == started.agent:
+                one = replace(one, returned_in=started.turn)
+        after.append(one)
+    if started.took_over_from and not is_known:
+        after.append(
+            HandOver(
+                turn=started.turn,
+                role=started.role,
+                agent=started.agent,
+                took_over_from=started.took_over_from,
+                because=started.took_over_because,
+            )
+        )
+    return tuple(after[-MAX_HAND_OVERS:])
 
 
 @value
@@ -260,6 +309,8 @@ class RunEnded:
     """How agents and checks were isolated: the level, or `not isolated` with the reason."""
     agents: tuple[str, ...] = ()
     """The agents in their order, each with its model and its level of permissions if it has one."""
+    hand_overs: tuple[HandOver, ...] = ()
+    """The turns that agents did for others, which were not available."""
     evidence: Evidence | None = None
     """What supports a success, or why it is none; None if an older version of Ralph recorded the run."""
     allowance: Limits | None = None

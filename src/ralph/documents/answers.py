@@ -212,6 +212,17 @@ def _describe_fault(fault: Any) -> str:
     return f"result.json: `{field}`: {why}" if field else f"result.json: {why}"
 
 
+ANSWER_IN_MESSAGE = PromptPart(
+    name="answer-in-message",
+    text=(
+        "In this turn you can only read. So do not write `result.json`: end your last message with its content, in a block that"
+        " begins with ```json. Leave out other files that you are asked to write."
+    ),
+    purpose="How to answer without a file.",
+    place=Place.ANSWER,
+    heading="# You cannot write files",
+)
+"""For agents that can change no files."""
 _REPAIR_KEEPS = ("keys", "task", "task-of-the-loop", "what-iteration-did", "check-results-after-it")
 """The parts of a prompt that a turn also gets if it only repairs an answer. It gets the form of the answer, too."""
 _REPAIR_HEADINGS = {

@@ -35,13 +35,17 @@ class AgentSpec:
     """Whether ralph.yml names this level. If not, a safer mode in the agent's own settings counts."""
 
     @property
+    def name(self) -> str:
+        """The name of its program."""
+        return " ".join(self.command) if self.kind in ("command", "acp") else self.kind
+
+    @property
     def label(self) -> str:
         """Its name for the user and in the journal."""
-        name = " ".join(self.command) if self.kind in ("command", "acp") else self.kind
         details = [self.model] if self.model else []
         if self.permissions != "full-auto":
             details.append(self.permissions)
-        return f"{name} ({', '.join(details)})" if details else name
+        return f"{self.name} ({', '.join(details)})" if details else self.name
 
 
 @value

@@ -137,15 +137,20 @@ class AgentChain:
         self, request: TurnRequest, work: PendingWork, unavailable: Mapping[str, float], now: float
     ) -> tuple[str, float]:
         """The agent for the next turn of some work, and when it may start."""
-        order = self.roles.get(request.role) or self.chain
-        failures = max(request.turns_without_progress, work.attempt - 1)
-        if self.escalation and failures >= self.escalate_after:
-            order = (self.escalation, *order)
+        order = self.list_order(request, work)
         for label in order:
             if unavailable.get(label, 0.0) <= now:
                 return label, now
         first = min(order, key=lambda label: unavailable[label])
         return first, unavailable[first]
+
+    def list_order(self, request: TurnRequest, work: PendingWork) -> tuple[str, ...]:
+        """The agents for the next turn of some work, the preferred one first."""
+        order = self.roles.get(request.role) or self.chain
+        failures = max(request.turns_without_progress, work.attempt - 1)
+        if self.escalation and failures >= self.escalate_after:
+            return (self.escalation, *order)
+        return order
 
 
 def find_unavailable_until(result: TurnResult, work: PendingWork, now: float) -> float | None:

@@ -318,6 +318,9 @@ class Jobs:
         """Number a new turn and journal it; the turn, and the ids of the messages that are new to it."""
         ledger, broken = self.ledger, pending.turn_to_repair
         agent = self._pick_agent(request, pending)
+        preferred, because = self.agents.list_order(request, pending)[0], ""
+        if agent != preferred:
+            because = ledger.explain_unavailable(preferred, self.ports.clock.now())
         session = pending.agent_session if pending.agent == agent else ""
         errors = broken.result.answer_errors if broken else ()
         continued_turn = _find_continued_turn(pending)
@@ -350,6 +353,8 @@ class Jobs:
                 is_iteration=request.is_iteration,
                 messages=messages,
                 head=self._record_branches_before(request),
+                took_over_from=preferred if because else "",
+                took_over_because=because,
             )
         )
         return turn, messages

@@ -140,6 +140,7 @@ class Kernel(Generic[S]):
                 missing=missing,
                 sandbox=self._start.entry.sandbox,
                 agents=self._start.agents.chain,
+                hand_overs=self.ledger.hand_overs,
                 evidence=stop.evidence,
                 allowance=self.ledger.allowance,
             )

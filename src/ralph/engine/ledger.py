@@ -21,6 +21,7 @@ from ralph.core.entries import (
 )
 from ralph.core.events import (
     ChecksEnded,
+    HandOver,
     MergeEnded,
     RunEnded,
     SignalAccepted,
@@ -28,13 +29,17 @@ from ralph.core.events import (
     TaskState,
     TurnEnded,
     TurnStarted,
+    add_hand_over,
 )
 from ralph.core.limits import Limits, Quota, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import CTRL_C, DatedSignal, Signal, SignalType, normalize_target
+from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.signals import Messages
 from ralph.engine.follow_up import NEVER, PendingWork, find_unavailable_until
 
+_REASON_CHARS = 160
+"""So much of an error says why another agent took over."""
 _REMEMBERED_COSTS = 5
 IN_PROMPT = "prompt"
 """How a turn got a message that was in its prompt."""
@@ -215,6 +220,21 @@ class SignalLog:
         return Messages(new=new_messages, in_force=in_force, facts=facts[-MAX_FACTS:] if reminds else ())
 
 
+_UNAVAILABLE = {
+    TurnEnd.OVERLOADED: "its provider was overloaded",
+    TurnEnd.LIMITED: "it reached a limit of its provider",
+    TurnEnd.UNAVAILABLE: "it could not be used",
+}
+
+
+def _describe_unavailable(result: TurnResult) -> str:
+    """Why the agent of such a turn cannot be used for a while. The error says why the user has to do something."""
+    error = " ".join(result.error.split())[:_REASON_CHARS]
+    if result.end is TurnEnd.UNAVAILABLE and error:
+        return f"{_UNAVAILABLE[result.end]}: {error}"
+    return _UNAVAILABLE[result.end]
+
+
 @dataclass
 class Ledger:
     """The counters of a run, as its journal accounts for them."""
@@ -245,6 +265,9 @@ class Ledger:
     """What of the user's branches, tags and stash was missing at the last look."""
     unavailable: dict[str, float] = field(default_factory=dict)
     """Until when an agent cannot be used, by its label."""
+    unavailable_because: dict[str, str] = field(default_factory=dict)
+    """Why it cannot."""
+    hand_overs: tuple[HandOver, ...] = ()
     quotas: dict[str, Quota] = field(default_factory=dict)
     """How much of its subscription each agent has used, by its label, as far as its provider reported it."""
     costs: dict[str, deque[float]] = field(default_factory=dict)
@@ -287,6 +310,7 @@ class Ledger:
             case TurnStarted() as entry:
                 self.work.setdefault(entry.key, PendingWork()).note_turn_started(entry, record.at)
                 self.last_turn_number = max(self.last_turn_number, entry.turn)
+                self.hand_overs = add_hand_over(self.hand_overs, entry)
             case TurnEnded() as entry:
                 self._end_turn(entry, record.at)
             case SnapshotTaken() | RefsRecorded() | HistoryChanged() as entry:
@@ -347,6 +371,7 @@ class Ledger:
         until = find_unavailable_until(entry.result, work, at) if work else None
         if work and until is not None:
             self.unavailable[work.agent] = until
+            self.unavailable_because[work.agent] = _describe_unavailable(entry.result)
         if work and entry.result.quota:
             self.quotas[work.agent] = entry.result.quota
         if entry.result.usage.cost is not None:
@@ -363,6 +388,13 @@ class Ledger:
             if self.limits.is_over_quota(quota, now):
                 found[label] = max(found.get(label, 0.0), quota.resets_at or NEVER)
         return found
+
+    def explain_unavailable(self, agent: str, now: float) -> str:
+        """Why an agent cannot be used."""
+        quota = self.quotas.get(agent)
+        if self.limits.is_over_quota(quota, now):
+            return f"it has used {quota}; the limit is {self.limits.quota or 0:.0%}"
+        return self.unavailable_because.get(agent, "")
 
     def estimate(self, role: str) -> float:
         """What the next turn of a role will cost, judged by the last ones."""

@@ -438,6 +438,7 @@ def row_of(view: RunView) -> RunRow:
         needs=view.needs,
         reasons=view.reasons,
         missing=view.missing,
+        hand_overs=tuple(one.text for one in view.hand_overs),
         sandbox=view.sandbox,
         doubt=view.doubt,
         grade=view.ended.evidence.grade if view.ended and view.ended.evidence and not view.taken_back else "",

@@ -37,6 +37,7 @@ from ralph.core.events import (
     TurnEnded,
     TurnStarted,
     WorkCommitted,
+    add_hand_over,
 )
 from ralph.core.ids import WorkKey, WorkKind
 from ralph.core.limits import Usage
@@ -184,6 +185,7 @@ def _start_turn(view: RunView, record: Record, entry: TurnStarted) -> RunView:
         iteration = work.number
     view = copy_with(
         view,
+        hand_overs=add_hand_over(view.hand_overs, entry),
         turns=_append(view.turns, turn),
         more_turns=max(view.more_turns, view.more_turns + len(view.turns) + 1 - MOST),
         agent=entry.agent,

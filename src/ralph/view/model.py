@@ -7,7 +7,7 @@ is at work: state, attention, headline and needs. Long lists keep their newest i
 from dataclasses import field
 
 from ralph.core.checks import Attribution, CheckStatus, Counts, Finding
-from ralph.core.events import Landed, MergeResult, RunEnded, TaskState
+from ralph.core.events import HandOver, Landed, MergeResult, RunEnded, TaskState
 from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.signals import Question, SignalType
 from ralph.core.turns import TurnEnd
@@ -471,6 +471,8 @@ class RunView:
     spent_at: float = 0.0
     """When these counters were last brought up to date."""
     allowed: Limits = field(default_factory=Limits)
+    hand_overs: tuple[HandOver, ...] = ()
+    """The turns that agents did for others, which were not available."""
     turns: tuple[TurnView, ...] = ()
     more_turns: int = 0
     """How many earlier turns are not listed."""

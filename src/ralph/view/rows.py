@@ -113,6 +113,8 @@ class RunRow:
     needs: tuple[Need, ...] = ()
     reasons: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    hand_overs: tuple[str, ...] = ()
+    """Which agents took over from others, and why, a sentence each."""
     sandbox: str = ""
     """How its agents are isolated: the level, or `not isolated` with the reason; empty if that was not recorded."""
     doubt: str = ""

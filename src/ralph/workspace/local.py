@@ -18,6 +18,7 @@ from typing import Any
 import ralph
 from ralph.agents import live_messages
 from ralph.agents.adapter import Adapter, Call
+from ralph.agents.failures import describe_stderr, is_settings_error
 from ralph.core.check_output import fence
 from ralph.core.codec import dump
 from ralph.core.errors import AgentUnavailableError, StateError
@@ -137,7 +138,7 @@ class LocalTurns:
         self.files.collect_outbox(directory)
         handed, left = read_outbox(directory / "outbox", turn.request)
         answer, errors = self._read_answer(turn, directory, summary.text, handed)
-        end = _classify_exit(agent, ended, summary, _read_last_lines(directory / "stderr"))
+        end = _classify_exit(agent, ended, summary, _read_end(directory / "stderr"))
         refused = handed.pop(REFUSED_EVENTS, "")
         if refused and end is TurnEnd.FAILED and ended.code == REFUSED_EXIT and not agent.announces_end:
             # The last command of a script was a `ralph emit` that was refused. Its exit code is no failure of the agent.
@@ -313,6 +314,8 @@ class LocalTurns:
                 prompt = prompt.with_parts(part)
         if must_poll:
             prompt = prompt.with_parts(POLL_FOR_MESSAGES)
+        if turn.request.answer_schema and not agent.can_change_files(call, {**os.environ, **agent.variables}):
+            prompt = prompt.with_parts(answers.ANSWER_IN_MESSAGE)
         if self.record.hats and (agent.is_restricted(call) or not agent.abilities.commands):
             from ralph.workflows.hats.events import PUBLISH_IN_MESSAGE  # other workflows need no hats
 
@@ -409,7 +412,7 @@ class LocalTurns:
             how = limits.get(ended.reason, ended.reason)
         elif ended.code == 0:
             how = "the agent stopped without saying that it had finished"
-        detail = summary.error or ended.error or _read_last_lines(directory / "stderr")
+        detail = summary.error or ended.error or " / ".join(describe_stderr(_read_end(directory / "stderr"))[-3:])[:600]
         if os.strerror(errno.EMFILE) in detail:
             detail += "; allow more open files with `ulimit -n 4096`, then resume the run"
         return f"{how}: {detail}" if detail else how
@@ -479,7 +482,11 @@ def _classify_exit(agent: Adapter, ended: JobExit, summary: OutputSummary, stder
 
 def _add_advice(error: str, end: TurnEnd, agent: Adapter) -> str:
     """The error, with what to do if only the user can do something."""
-    return f"{error}; {agent.advice}" if end is TurnEnd.UNAVAILABLE and agent.advice else error
+    if end is not TurnEnd.UNAVAILABLE or not agent.advice:
+        return error
+    if is_settings_error(error):
+        return f"{error}; correct the settings or the arguments of {agent.name}"
+    return f"{error}; {agent.advice}"
 
 
 def _find_lifetime(directory: Path) -> tuple[float, float]:
@@ -491,14 +498,14 @@ def _find_lifetime(directory: Path) -> tuple[float, float]:
     return times[0], max(times)
 
 
-def _read_last_lines(path: Path) -> str:
+def _read_end(path: Path) -> str:
+    """The end of a file. A backtrace of many lines can follow the error."""
     try:
         with path.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 2000))
-            lines = file.read().decode(errors="replace").strip().splitlines()
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 16_000))
+            return file.read().decode(errors="replace")
     except FileNotFoundError:
         return ""
-    return " / ".join(line.strip() for line in lines[-3:])[:600]
 
 
 _REFUSED_PROTOCOL = "ralph-does-not-let-agents-push::"

@@ -254,7 +254,11 @@ def render_evidence_row(ended: RunEnded) -> list[tuple[str, str]]:
 
 def render_agent_rows(ended: RunEnded) -> list[tuple[str, str]]:
     """The rows of a report about agents and sandbox; none if an older version of Ralph recorded the run."""
-    rows = [("Agents", ", then ".join(ended.agents)), ("Sandbox", ended.sandbox)]
+    rows = [
+        ("Agents", ", then ".join(ended.agents)),
+        ("Hand-overs", "; ".join(one.text for one in ended.hand_overs)),
+        ("Sandbox", ended.sandbox),
+    ]
     return [(name, text) for name, text in rows if text]
 
 

@@ -28,6 +28,7 @@ def _list_parts(settings: SessionSettings, state: SessionState, ended: RunEnded)
         f"- Tasks: {done['completed']} of {done['total'] - done['cancelled']} done, {done['failed']} failed",
         f"- Turns: {spent.turns}, {format_duration(spent.active_seconds)} active, cost {describe_cost(spent)}",
     ]
+    facts += [f"- Hand-over: {one.text}" for one in ended.hand_overs]
     if ended.evidence:
         facts.append(f"- Evidence: {ended.evidence.sentence}")
     yield "## Result\n\n" + "\n".join(facts)
