@@ -428,7 +428,7 @@ MODES = {
     "qwen": "--approval-mode=plan",
     "opencode": "--agent=plan",
     "copilot": "--plan",
-    "pi": "--tools=read",
+    "pi": "--tools read",
     "cline": "--plan",
     "aider": "--chat-mode=ask",
     "goose": "GOOSE_MODE=chat",
@@ -452,7 +452,7 @@ def test_a_permission_mode_of_the_user_wins(project: AgentProject, careful: str)
     if not variables and option == "--agent-acp":
         chosen = (option, f"{command} {MODES[careful]}")
     elif not variables:
-        chosen = (option, command, f"--agent-arg={MODES[careful]}")
+        chosen = (option, command, *(f"--agent-arg={word}" for word in MODES[careful].split()))
     done = project.ralph("loop", TASK, "--until", UNTIL, *chosen, "--yes", "--max-iterations", "1")
     assert (done.code, project.model.requests) == (2, []), done.output
     assert "cannot do the work: with your arguments or variables for it" in done.output
