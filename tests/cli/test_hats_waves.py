@@ -100,7 +100,7 @@ def test_failed_and_unmergeable_workers_lose_no_other_work(project: Project) -> 
     run = f"ralph/{project.run.name}/run"
     assert project.git("show", f"{run}:shared.txt").split() == ["0", first]
     page = project.git("show", f"{run}:gathered.txt")
-    assert "`wave.worker.failed` from ralph" in page and built in page
+    assert "`wave.worker.failed` from coordinator" in page and built in page
 
 
 def test_events_of_a_wave_are_shown_if_its_last_worker_was_not_merged(tmp_path: Path) -> None:

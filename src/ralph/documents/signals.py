@@ -38,7 +38,7 @@ POLL_FOR_MESSAGES = PromptPart(
     name="listen",
     text=name_program(
         "The user may send you messages while you work. Run `ralph tools signals` at the start, between steps and before you"
-        " end. It prints new messages and how to respond to them, or nothing."
+        " end. It prints new messages and how to respond to them, or that there are none."
     ),
     purpose="How to read messages while it works.",
     place=Place.MESSAGES,

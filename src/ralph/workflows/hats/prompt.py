@@ -14,7 +14,7 @@ from ralph.core.text import count
 from ralph.core.turns import INBOX
 from ralph.documents.agent.notes import Memory, fit_memories, parse_memories, render_memories
 from ralph.documents.agent.tasks import IN_PROGRESS, AgentTask, AgentTasks
-from ralph.documents.hats.definition import COORDINATOR, Hat, HatsSettings
+from ralph.documents.hats.definition import COORDINATOR, Hat, HatsSettings, show_role
 from ralph.workflows.hats.events import find_task_id
 from ralph.workflows.hats.state import MEMORIES, TASKS, HatsState, QueuedEvent, TurnChange
 
@@ -333,7 +333,7 @@ def _describe_event(settings: HatsSettings, state: HatsState, event: QueuedEvent
         how = ", published for it because it published nothing"
     same = event.payload.strip() == state.objective.strip()
     payload = "(the objective above)" if same else quote_text(event.payload, most) or "(no payload)"
-    lines = [f"{about}`{event.topic}` from {event.source}{how}:", payload]
+    lines = [f"{about}`{event.topic}` from {show_role(event.source)}{how}:", payload]
     if event.answers:
         lines.insert(1, f"It answers: {event.answers}")
     if event.commit:
@@ -487,7 +487,10 @@ def _list_events_since(state: HatsState, last: int) -> list[str]:
             "Nobody else has published an event since then. If you decided the same before, decide differently.",
         ]
     lines.append("Events since then, oldest first:" if last else "The latest events, oldest first:")
-    return [*lines, *(f"- turn {one.turn}: `{one.topic}` from {one.source}{_shorten_payload(one)}" for one in others)]
+    return [
+        *lines,
+        *(f"- turn {one.turn}: `{one.topic}` from {show_role(one.source)}{_shorten_payload(one)}" for one in others),
+    ]
 
 
 def _shorten_payload(event: QueuedEvent) -> str:
