@@ -173,13 +173,16 @@ def prepare(project: Project, home: Path) -> Path | None:
 
 
 def play(case: Case, prepared: Path, home: Path) -> Result:
-    """One run of `ralph loop` with one turn, and what the oracle says of the tree after it."""
+    """One run of `ralph loop` in which only the first turn changes files, and what the oracle says of the tree after it."""
     root = copy_project(prepared, home / case.title)
     scenario = home / f"{case.title}.yml"
-    scenario.write_text(json.dumps({"turns": [{"steps": [_make_step(edit) for edit in case.edits]}]}), encoding="utf-8")
+    # If a judge is asked, its turn says nothing: the case counts as unproven, because only a judge could tell.
+    turns = [{"when": {"turn": 1}, "steps": [_make_step(edit) for edit in case.edits]}, {"steps": []}]
+    scenario.write_text(json.dumps({"turns": turns}), encoding="utf-8")
     command = [str(RALPH), "loop", case.project.task, "--until", case.project.criterion, "--scenario", str(scenario)]
     done = run(
-        [*command, "--max-iterations", "1", "--yes", "--no-recall", *case.options],
+        # The second turn changes nothing: the agent keeps what it did, and a judge may be asked.
+        [*command, "--max-iterations", "2", "--yes", "--no-recall", *case.options],
         root,
         state=home / "state" / case.title,
     )

@@ -99,7 +99,7 @@ def wrong_test(calculator: Project) -> Project:
 
 @pytest.mark.slow
 def test_user_decides_if_the_agent_keeps_a_change_of_a_wrong_test(wrong_test: Project) -> None:
-    done = wrong_test.play(CORRECTS_TEST, until=CHECK)
+    done = wrong_test.play(CORRECTS_TEST, "--require", "proven", until=CHECK)
     assert done.code == 7, done.said
     assert len(wrong_test.journal("turn.started")) == 2, "no further turn is paid for"
     prompt = wrong_test.turn(2).joinpath("prompt.md").read_text()
@@ -112,7 +112,7 @@ def test_user_decides_if_the_agent_keeps_a_change_of_a_wrong_test(wrong_test: Pr
 
 
 def test_the_printed_command_ends_the_run_without_another_turn(wrong_test: Project) -> None:
-    wrong_test.play(CORRECTS_TEST, until=CHECK)
+    wrong_test.play(CORRECTS_TEST, "--require", "proven", until=CHECK)
     refused = wrong_test.ralph("resume", wrong_test.run.name, "--allow", "assertion-weakened")
     assert (refused.code, "gives no reason" in refused.err) == (2, True)
     done = wrong_test.ralph("resume", wrong_test.run.name, "--allow", "assertion-weakened=1 + 2 is 3")
@@ -132,6 +132,43 @@ ACCEPTS = """  - when: {role: judge}
 def with_judge(scenario: str, judge: str = ACCEPTS) -> str:
     """A scenario in which the judge speaks first."""
     return scenario.replace("turns:\n", f"turns:\n{judge}", 1)
+
+
+def test_judge_decides_if_the_agent_keeps_a_change_of_a_wrong_test(wrong_test: Project) -> None:
+    done = wrong_test.play(with_judge(CORRECTS_TEST), until=CHECK)
+    assert done.code == 0, done.said
+    assert [entry["role"] for entry in wrong_test.journal("turn.started")] == ["implementer", "implementer", "judge"]
+    assert "Evidence: judged." in done.out
+    again = wrong_test.play(CORRECTS_TEST, until=CHECK)
+    assert "NOTHING TO DO" in again.out, "what a judge accepted is settled"
+
+
+def test_user_decides_if_the_agent_keeps_what_a_judge_rejects(wrong_test: Project) -> None:
+    done = wrong_test.play(with_judge(CORRECTS_TEST, REJECTS), until=CHECK)
+    assert done.code == 7, done.said
+    assert "the judge rejects test_app.py: the sum is not checked any more" in done.out
+    roles = [entry["role"] for entry in wrong_test.journal("turn.started")]
+    assert roles.count("judge") == 1, "the same tree is judged once"
+    again = wrong_test.play(CORRECTS_TEST, "--max-iterations", "1", until=CHECK)
+    assert again.code != 0, "starting again does not make it right"
+
+
+def test_judge_does_not_decide_about_the_product(calculator: Project) -> None:
+    fits = """
+turns:
+  - when: {role: judge}
+    steps:
+      - answer: {files: [{path: test_app.py, accept: true, why: fine}]}
+  - when: {turn: 1}
+    steps:
+      - write: {path: app.py, content: "def add(a, b):\\n    return 3\\n"}
+      - patch: {path: test_app.py, find: "add(0, 0), 0", replace: "add(0, 0), 3"}
+  - steps:
+      - say: I keep it
+"""
+    done = calculator.play(fits, until=CHECK)
+    assert done.code == 7, done.said
+    assert "judge" not in [entry["role"] for entry in calculator.journal("turn.started")]
 
 
 def test_judge_decides_about_tests_that_may_change(wrong_test: Project) -> None:
@@ -291,10 +328,11 @@ def test_tests_of_the_judge_stay_inside_and_replace_nothing(wrong_test: Project,
 
 @pytest.mark.slow
 def test_a_pattern_for_other_files_lifts_nothing(wrong_test: Project) -> None:
-    done = wrong_test.play(with_judge(CORRECTS_TEST), "--may-change", "docs/**", until=CHECK)
+    done = wrong_test.play(CORRECTS_TEST, "--may-change", "docs/**", "--require", "proven", until=CHECK)
     assert done.code == 7, done.said
+    assert "ERROR test_app.py:7 [assertion-weakened]" in done.out
     resumed = wrong_test.ralph("resume", wrong_test.run.name, "--may-change", "test_app.py")
-    assert resumed.code == 0, resumed.said
+    assert "WARNING test_app.py:7 [assertion-weakened]" in resumed.out
 
 
 def test_an_option_is_suggested_if_the_task_names_a_test(wrong_test: Project) -> None:

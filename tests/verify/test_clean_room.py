@@ -199,6 +199,32 @@ def test_changed_check_is_left_to_a_judge(root: Path) -> None:
     assert evidence_of(verdict).to_judge == ("check.py",)
 
 
+def test_new_test_file_that_replaces_the_product_proves_nothing(root: Path) -> None:
+    (root / "test_app.py").write_text("import app\n\ndef test_add():\n    assert app.add(1, 2) == 3\n")
+
+    def patch_from_a_test(root: Path) -> None:
+        (root / "app.py").write_text("adds = [lambda a, b: a - b]\n\ndef add(a, b):\n    return adds[-1](a, b)\n")
+        hook = "import app\n\napp.adds.append(lambda a, b: a + b)\n\ndef test_more():\n    assert app.add(2, 2) == 4\n"
+        (root / "test_a_first.py").write_text(hook)
+
+    verdict = verify(root, patch_from_a_test, check=Check("python3 -m pytest -q"))
+    assert (verdict.passed, verdict.awaits_judge) == (False, True)
+    assert evidence_of(verdict).to_judge == ("test_a_first.py",)
+    assert "test_app.py" not in evidence_of(verdict).restored
+
+
+def test_new_test_file_beside_right_work_needs_no_judge(root: Path) -> None:
+    (root / "test_app.py").write_text("import app\n\ndef test_add():\n    assert app.add(1, 2) == 3\n")
+
+    def fix_with_a_test(root: Path) -> None:
+        fix(root)
+        (root / "test_more.py").write_text("import app\n\ndef test_more():\n    assert app.add(2, 2) == 4\n")
+
+    verdict = verify(root, fix_with_a_test, check=Check("python3 -m pytest -q"))
+    assert (verdict.passed, evidence_of(verdict).grade) == (True, Grade.PROVEN)
+    assert evidence_of(verdict).restored == ("test_more.py",)
+
+
 RUN_SCRIPT = Check(
     """sh -c "$(python3 -c 'import json; print(json.load(open("package.json"))["scripts"]["test"])')" """
 )

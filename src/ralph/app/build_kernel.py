@@ -216,6 +216,7 @@ def _build_workspaces(
             setup_seconds=record.trees.setup_seconds,
             keep=record.trees.copy,
         ),
+        has_judge=record.workflow == "loop" and record.require != "proven",
     )
     trees = open_rejected_trees(project.root)
     verifier = Verifier(

@@ -114,7 +114,7 @@ def _money(sums: dict[str, Any]) -> str:
     if details:
         tokens += f" ({', '.join(details)})"
     missing = sums.get("unpriced_turns", 0)
-    if sums["cost"] is None:
+    if sums["cost"] is None or (missing and not sums["cost"]):
         return f"{tokens}  cost unknown"
     if missing:
         return f"{tokens}  at least ${sums['cost']:.4f} ({count(missing, 'turn')} without a price)"

@@ -81,8 +81,8 @@ class Spent:
 
     @property
     def cost_is_unknown(self) -> bool:
-        """Whether there were turns, and none of them has a known cost."""
-        return self.turns > 0 and self.unpriced_turns == self.turns
+        """Whether there were turns without a price, and no other turn cost anything."""
+        return self.unpriced_turns > 0 and not self.cost
 
     def with_turn(self, usage: Usage, *, is_iteration: bool) -> "Spent":
         """The counters after one more turn."""

@@ -186,12 +186,12 @@ class Counterproof:
         """The grade of work that changed judge files: proven if it also passes with all of them as they were."""
         if unsplit := self._find_unsplit(back):
             why = f"the tests in {unsplit[0]} cannot be told apart from its code (`pip install 'ralph-engine[inline-tests]'`)"
-            return _leave_to_judge(evidence, back, why)
+            return leave_to_judge(evidence, back, why)
         try:
             verdict = await self._run_with(back, self.base, "judge-files-as-before", checks)
         except RoomError as error:
             why = f"no clean checkout could be created: {error}"
-            return _leave_to_judge(evidence, back, why)
+            return leave_to_judge(evidence, back, why)
         if not verdict.failed and self._ran_as_many(verdict):
             reason = (
                 "The checks also pass in a clean checkout, even with tests and settings as they were before the run."
@@ -201,17 +201,19 @@ class Counterproof:
         if verdict.failed:
             failed = verdict.failed[0]
             why = f"`{failed.command or failed.title}` fails with them: {failed.reason}"
-        return _leave_to_judge(evidence, back, why)
+        return leave_to_judge(evidence, back, why)
+
+    def rests_on_new_tests(self, verdict: Verdict, checks: Sequence[Check]) -> bool:
+        """Whether the checks cannot pass without new tests: there were none before, or they raise the coverage."""
+        return self._has_only_new_tests(verdict) or measures_coverage(checks)
 
     async def grade_new_tests(self, verdict: Verdict, added: Sequence[str], checks: Sequence[Check]) -> Evidence:
-        """The grade of work whose tests are all its own, or whose coverage they raise: code that is wrong shows what they prove.
+        """The grade of work that rests on new tests: code that is wrong shows what they prove.
 
         If that shows nothing, only a judge can tell.
         """
         evidence = verdict.evidence or Evidence(Grade.PROVEN, "")
         is_first = self._has_only_new_tests(verdict)
-        if not added or not (is_first or measures_coverage(checks)):
-            return evidence
         reason = "The run wrote the tests that its work passes."
         noticed = None if is_first else await self._try_new_tests(added, checks)
         if noticed is not None and not noticed.silent:
@@ -407,7 +409,7 @@ def _join_names(results: Sequence[CheckResult]) -> NamedTests | None:
     return NamedTests(passed, tuple(test for one in named for test in one.failed))
 
 
-def _leave_to_judge(evidence: Evidence, changed: Sequence[str], why: str) -> Evidence:
+def leave_to_judge(evidence: Evidence, changed: Sequence[str], why: str) -> Evidence:
     """The evidence of work that passes only with the judge files that the run changed."""
     reason = f"The work is not proven with tests and settings as they were before the run: {why}."
     return replace(evidence, grade=Grade.UNPROVEN, reason=reason, restored=tuple(changed), to_judge=tuple(changed))

@@ -43,6 +43,7 @@ from ralph.verify.counterproof import (
     Counterproof,
     drop_fail_fast,
     is_about_tests,
+    leave_to_judge,
     measures_coverage,
 )
 from ralph.verify.guards import scan
@@ -93,6 +94,8 @@ class VerdictSettings:
     accepted: Mapping[str, str] = field(default_factory=dict)
     """Snapshots that the user accepted although nothing proves them, with who, when and why."""
     clean_room: CleanRoomSettings = field(default_factory=CleanRoomSettings)
+    has_judge: bool = False
+    """Whether a judge decides about changed judge files that an agent keeps after it read what is wrong with them."""
 
     def without_clean_room(self) -> "VerdictSettings":
         """The same for the worktree of a task, or of the checks of a session: it is a fresh checkout itself."""
@@ -337,8 +340,13 @@ class Verifier:
         if seen_failing and verdict.passed and not self._may_change_tests:
             since = await counterproof.find_changed_since_failure(seen_failing, checks)
             verdict = replace(verdict, findings=(*verdict.findings, *since))
+        is_kept = is_final and self._is_left_to_judge(verdict, changes, checks)
+        if is_kept:
+            verdict = replace(
+                verdict, findings=tuple(replace(one, severity=Severity.WARNING) for one in verdict.findings)
+            )
         if verdict.passed and is_final:
-            verdict = await self._confirm_in_room(counterproof, verdict, changes, checks)
+            verdict = await self._confirm_in_room(counterproof, verdict, changes, checks, is_kept=is_kept)
         if not verdict.passed and verdict.snapshot in self.rules.accepted:
             verdict = _accept(verdict, self.rules.accepted[verdict.snapshot])
         reason = self.rules.allowed.get(Rule.CLEAN_ROOM)
@@ -357,8 +365,13 @@ class Verifier:
         verdict: Verdict,
         changes: Sequence[FileChange],
         checks: Sequence[Check],
+        *,
+        is_kept: bool,
     ) -> Verdict:
-        """The verdict with its grade: in a clean checkout, and there with the judge files as they were before the run."""
+        """The verdict with its grade: in a clean checkout, and there with the judge files as they were before the run.
+
+        If the agent keeps what the guards found (`is_kept`), the work is at best left to a judge.
+        """
         verdict = await counterproof.room.confirm(verdict, checks, has_changes=bool(changes))
         if verdict.evidence is None or not verdict.passed:
             return verdict
@@ -366,14 +379,35 @@ class Verifier:
             return verdict
         judge_files = self._find_changed_judge_files(changes, checks)
         back = sorted(change.path for change in judge_files)
-        if any(_decides_otherwise(change) for change in judge_files):
-            evidence = await counterproof.grade_changed_judge_files(verdict.evidence, back, checks)
-        else:
+        if not judge_files:
+            evidence = verdict.evidence
+        elif all(_only_adds_tests(change) for change in judge_files) and counterproof.rests_on_new_tests(
+            verdict, checks
+        ):
             evidence = await counterproof.grade_new_tests(verdict, back, checks)
+        else:
+            evidence = await counterproof.grade_changed_judge_files(verdict.evidence, back, checks)
+        if is_kept and not evidence.to_judge:
+            evidence = leave_to_judge(evidence, back, "the guards found changes in them that the agent keeps")
         if evidence.to_judge and self._may_change_tests:
             reasons = "; ".join(f"{rule}: {reason}" for rule, reason in self.rules.allowed.items())
             evidence = Evidence(Grade.ACCEPTED, f"{evidence.reason} You allowed it: {reasons}", evidence.compared)
         return replace(verdict, evidence=evidence)
+
+    def _is_left_to_judge(self, verdict: Verdict, changes: Sequence[FileChange], checks: Sequence[Check]) -> bool:
+        """Whether the agent read what the guards found, keeps it, and it is all about judge files."""
+        blocking = verdict.blocking_findings
+        if not blocking or verdict.failed or not (self.rules.has_judge and self.rules.clean_room.is_on):
+            return False
+        read = self.last
+        if read is None or not read.blocking_findings or read.snapshot != verdict.snapshot:
+            return False
+        if read.rehearsal:
+            # The baseline found it, in what an earlier run left. The agent of this run gets a turn to mend it first.
+            return False
+        judge_files = {change.path for change in self._find_changed_judge_files(changes, checks)}
+        product = {change.path for change in changes} - judge_files
+        return bool(judge_files) and all(one.rule in REBUTTABLE and one.path not in product for one in blocking)
 
     def _find_changed_judge_files(self, changes: Sequence[FileChange], checks: Sequence[Check]) -> list[FileChange]:
         """The changes of what decides what passes: whole files, or the parts of manifests and of files with tests inside."""
@@ -470,9 +504,9 @@ def _accept(verdict: Verdict, why: str) -> Verdict:
     return replace(verdict, findings=findings, evidence=Evidence(Grade.ACCEPTED, f"By {why}"))
 
 
-def _decides_otherwise(change: FileChange) -> bool:
-    """Whether a changed judge file can decide otherwise than before. A new file with tests only adds to what must pass."""
-    return change.old is not None or not is_collected(change.path)
+def _only_adds_tests(change: FileChange) -> bool:
+    """Whether a changed judge file is new and has tests, going by its name."""
+    return change.old is None and is_collected(change.path)
 
 
 def _raise_for_coverage(findings: Sequence[Finding], checks: Sequence[Check]) -> list[Finding]:

@@ -189,7 +189,7 @@ def _turn_ended_lines(entry: TurnEnded, shown: list[str]) -> list[str]:
     if result.end is TurnEnd.STEERED and result.is_own_end:
         ending = "ended before your message reached it," if entry.missed_messages else "paused"
     facts = [f"turn {entry.turn} {ending} after {format_duration(result.seconds)}"]
-    if result.usage.cost is not None:
+    if result.usage.cost:
         facts.append(f"${result.usage.cost:.4f}")
     if result.survivors:
         facts.append(f"{count(result.survivors, 'leftover process', 'leftover processes')} ended")

@@ -130,8 +130,7 @@ def _describe_cost(facts: RunView) -> str:
 
 def cost_so_far(spent: Spent, limits: Limits) -> str:
     """The money spent, its limit, and whether some of it is unknown."""
-    may_be_unpriced = bool(spent.turns) or limits.allow_unpriced
-    if may_be_unpriced and spent.unpriced_turns == spent.turns:
+    if spent.cost_is_unknown or (limits.allow_unpriced and not spent.turns):
         return "cost unknown"
     known = f"${spent.cost:.2f}" + (f" of ${limits.cost:g}" if limits.cost else "")
     return f"at least {known}" if spent.unpriced_turns else known

@@ -96,7 +96,7 @@ def render_findings(verdict: Verdict, *, asks_user: bool = True) -> str:
     others = [finding for finding in verdict.findings if finding not in blocking]
     lines = []
     if blocking:
-        lines.append("The run cannot succeed with these changes unless the user allows them:")
+        lines.append("The run cannot succeed with these changes unless a judge or the user accepts them:")
         lines += [f"- {one.place} [{one.rule}] {one.sentence}" for one in blocking[:MAX_NAMES]]
         lines.append(
             "Does a change only make a check pass? Then undo it, and do the work. Does the task ask for it, or was a test"
@@ -104,7 +104,8 @@ def render_findings(verdict: Verdict, *, asks_user: bool = True) -> str:
         )
         if asks_user:
             lines[-1] += (
-                " If nothing else is left to do, change nothing more, write your answer and stop: the engine asks the user."
+                " If nothing else is left to do, change nothing more, write your answer and stop:"
+                " the engine asks a judge or the user."
             )
     if others and verdict.failed:
         lines.append(
