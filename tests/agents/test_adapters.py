@@ -226,6 +226,7 @@ class TestRealStreams:
 class TestCutStreams:
     """Streams that end too early, or hold what is no event."""
 
+    @pytest.mark.more_are_slow(10)
     @pytest.mark.parametrize("stream", ALL)
     def test_no_success_without_the_whole_last_line(self, stream: str) -> None:
         whole = b"\n".join(raw(stream))

@@ -33,6 +33,7 @@ def files(project: Project) -> dict[str, str]:  # noqa: F811
     return {name: f"{mark[0]} {mark[-1]}" for name, mark in kept.items()}
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize("with_git", [True, False], ids=["git", "no-git"])
 def test_run_that_reached_its_limit_is_aborted_and_reverted(tmp_path: Path, with_git: bool) -> None:
     for project in make_project(tmp_path, with_git=with_git):  # noqa: F402

@@ -97,6 +97,7 @@ class TestCommandLine:
             assert done.code == 2, f"{option} {value!r}: {done.said}"
             assert option in done.err
 
+    @pytest.mark.more_are_slow(1)
     @pytest.mark.parametrize("value", ["1e9", "1e300", "inf"])
     def test_a_limit_may_be_large(self, project: Project, value: str) -> None:
         options = [
@@ -209,6 +210,7 @@ class TestSettings:
 
 
 class TestPlaces:
+    @pytest.mark.more_are_slow(3)
     @pytest.mark.parametrize(
         "name", ["with space", 'quote\'s "double"', "ünï-😀", "-dash", "semi;$(touch x)", "new\nline", "%s{}"]
     )

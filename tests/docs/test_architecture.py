@@ -41,7 +41,9 @@ def test_every_package_is_on_the_map() -> None:
     assert [name for name in sorted(packages) if f"`{name}`" not in page] == []
 
 
-DEFINED = re.compile(r"^\s*(?:(?:async )?def |class |(?=[\w, ]+(?::[^=\n]+)? = )|(?=\w+: ))(\w+(?:, \w+)*)", re.MULTILINE)
+DEFINED = re.compile(
+    r"^\s*(?:(?:async )?def |class |(?=[\w, ]+(?::[^=\n]+)? = )|(?=\w+: ))(\w+(?:, \w+)*)", re.MULTILINE
+)
 
 
 def names_of_source() -> set[str]:

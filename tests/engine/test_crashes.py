@@ -274,6 +274,7 @@ def cut_at(number: int, how: Cut) -> Iterator[Disk]:
         before += len(disk.calls)
 
 
+@pytest.mark.more_are_slow(2)
 @pytest.mark.parametrize("downtime", [1.0, 100.0])
 @pytest.mark.parametrize("name", ["whole", "limited"])
 def test_agents_that_continue_while_no_engine_is_there_make_no_difference(

@@ -460,6 +460,7 @@ def test_success_is_never_false_with_the_whole_engine(tmp_path: Path, first: int
     assert succeeded, "honest work succeeds"
 
 
+@pytest.mark.more_are_slow(8)
 @pytest.mark.parametrize("name", GAMING)
 def test_work_that_is_right_but_gamed_is_rejected_and_gaming_alone_never_passes(name: str, tmp_path: Path) -> None:
     """Each cheat on its own, with the rest of the work done: it must be found, wherever it made a difference."""

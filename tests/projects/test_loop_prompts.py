@@ -40,6 +40,7 @@ def test_parts_of_a_prompt_are_shown_with_their_tokens(project: Playground) -> N
     assert abs(sum(part["tokens"] for part in whole["parts"]) - whole["tokens"]) < 20
 
 
+@pytest.mark.slow
 def test_recall_is_asked_with_what_fails_at_the_baseline(project: Playground) -> None:
     failing = "def test_zone_of_invoices():\n    raise ValueError('naive datetime in ledger')\n"
     project.write({"test_ledger.py": failing, "setup.cfg": ""})

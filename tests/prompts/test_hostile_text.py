@@ -144,7 +144,7 @@ def pair_with_texts(names: Iterable[str]) -> list[ParameterSet]:
     pairs = []
     for row, name in enumerate(names):
         for column, text in enumerate(HOSTILE):
-            marks = () if (row + column) % 4 == 0 else (pytest.mark.slow,)
+            marks = () if (row + column) % 8 == 0 else (pytest.mark.slow,)
             pairs.append(pytest.param(name, HOSTILE[text], id=f"{name}-{text}", marks=marks))
     return pairs
 

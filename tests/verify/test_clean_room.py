@@ -86,6 +86,7 @@ def evidence_of(verdict: Verdict) -> Evidence:
     return verdict.evidence
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize("level", [OFF, pytest.param(WRITE, marks=needs_bubblewrap)])
 def test_work_that_passes_in_a_clean_checkout_is_proven(root: Path, level: str) -> None:
     verdict = verify(root, fix, level=level)
@@ -93,6 +94,7 @@ def test_work_that_passes_in_a_clean_checkout_is_proven(root: Path, level: str) 
     assert evidence_of(verdict).grade is Grade.PROVEN
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize("level", [OFF, pytest.param(WRITE, marks=needs_bubblewrap)])
 def test_work_that_needs_a_new_ignored_file_is_disproven(root: Path, level: str) -> None:
     verdict = verify(root, fix_with_local_file, level=level)

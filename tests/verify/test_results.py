@@ -229,6 +229,7 @@ SUREFIRE = """\
 """
 
 
+@pytest.mark.more_are_slow(1)
 @pytest.mark.parametrize(
     ("build", "report"),
     [

@@ -396,6 +396,7 @@ def test_no_metric_makes_it_fail(parts: list[str], metric: str) -> None:
     assert (found := count_tests("".join(parts))) is None or min(found.passed, found.failed, found.skipped) >= 0
 
 
+@pytest.mark.more_are_slow(12)
 @pytest.mark.parametrize(
     "unit",
     [

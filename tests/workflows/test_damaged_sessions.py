@@ -112,6 +112,7 @@ def test_damaged_sessions_are_repaired_or_refused_and_nothing_is_lost(tmp_path: 
         assert not text or text.encode("utf-8", "surrogatepass") in kept, f"{path} as it was is nowhere"
 
 
+@pytest.mark.more_are_slow(2)
 @pytest.mark.parametrize("seed", seeds(60, 5))
 def test_a_repaired_session_continues_to_its_end(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed + 1000)
