@@ -267,7 +267,7 @@ def list_start_notices(project: Project, config: Config, record: RunRecord) -> I
     if project.inside:
         what = f"this is the worktree of run {project.inside}: no other run can work here"
         raise UsageError(what, where=str(Path.cwd()), todo=f"cd {project.root}")
-    refuse_readers(project, record)
+    yield from refuse_readers(project, record)
     yield from check_cost_limit(project, record, record.limits)
     if not record.snapshots:
         refuse_rejected_tree(project, record)
@@ -307,19 +307,23 @@ _READING_ROLES = ("judge", "reflector", "reviewer")
 """The roles that answer and change no files."""
 
 
-def refuse_readers(project: Project, record: RunRecord) -> None:
-    """Refuse an agent that can change no files for a role that must. Of the hats of a run, only one must."""
-    agents, workspace = record.agents, project.workspace(record)
-    orders = [agents.roles.get(role) or agents.chain for role in list_roles(record) if role not in _READING_ROLES]
+def refuse_readers(project: Project, record: RunRecord) -> Iterator[str]:
+    """Refuse an agent that can change no files for a role that must. Return a notice if hats without checks only read."""
+    agents, workspace, roles = record.agents, project.workspace(record), list_roles(record)
     if record.hats:
-        orders = [tuple(spec for order in orders for spec in order)]
-    elif agents.escalation:
-        orders.append((agents.escalation,))
-    for order in orders:
-        readers = [spec for spec in order if not registry.can_change_files(spec, workspace)]
-        if readers and (not record.hats or len(readers) == len(order)):
-            reading_role = "" if record.hats else next(role for role in _READING_ROLES if role in list_roles(record))
-            raise registry.refuse_reader(readers[0], registry.find_own_mode(readers[0], workspace), reading_role)
+        specs = [spec for role in roles for spec in agents.roles.get(role) or agents.chain]
+        if any(registry.can_change_files(spec, workspace) for spec in specs):
+            return
+        if record.checks:
+            raise registry.refuse_reader(specs[0], registry.find_own_mode(specs[0], workspace))
+        yield f"no hat of this run can change a file: {specs[0].label} can only read"
+        return
+    orders = [agents.roles.get(role) or agents.chain for role in roles if role not in _READING_ROLES]
+    writers = [spec for order in orders for spec in order] + ([agents.escalation] if agents.escalation else [])
+    for spec in writers:
+        if not registry.can_change_files(spec, workspace):
+            reading_role = next(role for role in _READING_ROLES if role in roles)
+            raise registry.refuse_reader(spec, registry.find_own_mode(spec, workspace), reading_role)
 
 
 def list_agent_notices(record: RunRecord, limits: Limits) -> Iterator[str]:
