@@ -403,7 +403,7 @@ class Verifier:
         if read is None or not read.blocking_findings or read.snapshot != verdict.snapshot:
             return False
         if read.rehearsal:
-            # The baseline found it, in what an earlier run left. The agent of this run gets a turn to mend it first.
+            # The baseline found it, in what an earlier run left. The agent of this run gets a turn to fix it first.
             return False
         judge_files = {change.path for change in self._find_changed_judge_files(changes, checks)}
         product = {change.path for change in changes} - judge_files
