@@ -518,7 +518,7 @@ def test_status_says_what_a_run_waits_for(project: Project, bin_dir: Path) -> No
     started = project.start(*("loop", "t", "--until", "`test -f done.txt` passes", "--agent", "claude", "--yes"))
     eventually(lambda: project.journal("turn.ended"))
     doing = project.ralph("status", "--json").json["runs"][0]["doing"]
-    assert re.fullmatch(r"waits until \d\d:\d\d: waiting for the provider's limit", doing), doing
+    assert re.fullmatch(r"waits for the provider's limit until \d\d:\d\d", doing), doing
     assert project.ralph("abort").code == 0
     started.wait(timeout=60)
 

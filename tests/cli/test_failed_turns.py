@@ -30,6 +30,8 @@ def test_next_turn_waits_for_the_limit_if_the_work_does_not_pass(project: Projec
     done = project.play(LIMITED.replace("FILE", "other.txt").replace("SECONDS", "2"))
     assert done.code == 0, done.said
     assert "scripted waits for its provider's limit until " in done.out
+    assert "turn 1 reached the provider's limit after " in done.out
+    assert "No progress" not in done.out, "the limit says nothing about that"
     assert done.out.index("Result: FAIL") < done.out.index("scripted waits for its provider's limit until ")
     assert "the provider's limit ended the turn before the agent had finished" in project.ralph("prompt").out
 

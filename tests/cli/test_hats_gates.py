@@ -65,7 +65,7 @@ def test_work_that_needs_another_check_is_judged_by_hats_or_unproven(project: Pr
     accept = f'ralph accept {project.run.name} --because "..."'
     assert f"Next:   ralph diff {project.run.name}, then {accept}" in strict.out
     assert f"accept them: `{accept}`" in project.ralph("report").out
-    assert "The work is not proven with tests and settings as they were before the run" in strict.out
+    assert "Tests and settings as they were before the run do not confirm the work" in strict.out
     accepted = project.ralph("accept", project.run.name, "--because", "I read check.sh")
     assert (accepted.code, "Evidence: accepted. By " in accepted.out) == (0, True), accepted.said
 

@@ -1,5 +1,6 @@
 """Which runs need the user first, and the one sentence about each: rules as tables."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -52,8 +53,8 @@ def ended(outcome: Outcome, reason: str = "because") -> RunEnded:
     return RunEnded(outcome, reason, Spent(iterations=2), Limits())
 
 
-def turn_ended(**facts: object) -> TurnEnded:
-    result = TurnResult(TurnEnd.LIMITED, 1000.0, 1001.0)
+def turn_ended(end: TurnEnd = TurnEnd.LIMITED, **facts: object) -> TurnEnded:
+    result = TurnResult(end, 1000.0, 1001.0)
     return TurnEnded("iteration-1", 1, "implementer", 1, result, **facts)  # type: ignore[arg-type]
 
 
@@ -287,9 +288,10 @@ def test_the_headline_is_one_sentence_by_rule(entries: tuple[Entry, ...], alive:
 
 
 def test_a_waiting_run_says_until_when_and_why() -> None:
-    view = view_of(START, TURN, turn_ended(retry_at=2000.0, retry_reason="the usage limit resets"))
-    assert view.headline.startswith("waits until ")
-    assert "the usage limit resets" in view.headline
+    limited = view_of(START, TURN, turn_ended(retry_at=2000.0, retry_reason="waiting for the provider's limit"))
+    assert re.match(r"waits for the provider's limit until \d\d:\d\d; ", limited.headline)
+    busy = view_of(START, TURN, turn_ended(TurnEnd.OVERLOADED, retry_at=2000.0, retry_reason="the model is busy"))
+    assert re.match(r"waits until \d\d:\d\d: the model is busy; ", busy.headline)
 
 
 def test_a_check_knows_since_when_it_fails_and_what_the_work_did_to_it() -> None:

@@ -114,14 +114,14 @@ class Run:
         self.copies.update(transition.side_files.copies)
         self.log += transition.side_files.lines.values()
 
-    def turn(self, changed: tuple[FileStat, ...] = (), **answer: str) -> None:
+    def turn(self, changed: tuple[FileStat, ...] = (), end: TurnEnd = TurnEnd.FINISHED, **answer: str) -> None:
         request = only(self.rules.decide(self.state, NOW))
         assert isinstance(request, TurnRequest)
         self.request = request
         self.prompts.append(request.prompt.text)
         self.roles.append(request.role)
         change = Change(f"sha-{self.state.iteration}", 2, 5, 1, stats=changed)
-        result = TurnResult(TurnEnd.FINISHED, NOW, NOW + 3.0, answer=answer or None, change=change)
+        result = TurnResult(end, NOW, NOW + 3.0, answer=answer or None, change=change)
         self.take(TurnEnded(request.key, 1, request.role, 1, result, is_iteration=request.is_iteration))
 
     def check(self, result: Verdict) -> None:
@@ -454,6 +454,17 @@ class TestRoles:
 
 
 class TestStuck:
+    def test_turns_that_the_providers_limit_ends_do_not_count(self) -> None:
+        run = begun()
+        for _ in range(8):
+            run.turn(end=TurnEnd.LIMITED)
+            run.check(verdict())
+        assert run.state.outcome is None
+        assert (run.state.progress.stalled, run.state.pivot, run.state.tried) == (0, False, ())
+        for _ in range(4):
+            run.iterate(verdict())
+        assert run.state.outcome is Outcome.STUCK
+
     def repeat(self, run: Run, times: int) -> None:
         for number in range(times):
             run.iterate(verdict(output=LOUD.replace("12", str(number))), summary=f"the same thing {number}")

@@ -411,7 +411,7 @@ def _join_names(results: Sequence[CheckResult]) -> NamedTests | None:
 
 def leave_to_judge(evidence: Evidence, changed: Sequence[str], why: str) -> Evidence:
     """The evidence of work that passes only with the judge files that the run changed."""
-    reason = f"The work is not proven with tests and settings as they were before the run: {why}."
+    reason = f"Tests and settings as they were before the run do not confirm the work: {why}."
     return replace(evidence, grade=Grade.UNPROVEN, reason=reason, restored=tuple(changed), to_judge=tuple(changed))
 
 

@@ -9,6 +9,7 @@ from ralph.core.events import TaskState
 from ralph.core.ids import describe_worktree
 from ralph.core.outcomes import Outcome
 from ralph.core.text import clean_text, count, shorten
+from ralph.core.turns import TurnEnd
 from ralph.documents.hats.definition import show_role
 from ralph.view.model import CheckView, NeedKind, RunView
 
@@ -146,6 +147,8 @@ def describe_work(view: RunView, progress: Mapping[int, str]) -> str:
 def _describe_wait(view: RunView) -> str:
     last = view.turns[-1]
     at = datetime.fromtimestamp(last.retry_at or 0.0).strftime("%H:%M")
+    if last.end is TurnEnd.LIMITED:
+        return f"waits for the provider's limit until {at}"
     return _clean(f"waits until {at}: {last.retry_reason or 'the next attempt'}")
 
 

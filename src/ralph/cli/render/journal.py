@@ -177,6 +177,7 @@ _ENDINGS = {
     TurnEnd.WALL: "was ended",
     TurnEnd.IDLE: "was ended",
     TurnEnd.CUT: "was ended",
+    TurnEnd.LIMITED: "reached the provider's limit",
     TurnEnd.INTERRUPTED: "was interrupted",
     TurnEnd.STEERED: "was interrupted",
 }

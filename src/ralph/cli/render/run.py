@@ -2,6 +2,7 @@
 
 from ralph.cli.console import clock_time, one_line
 from ralph.core.checks import CheckStatus
+from ralph.core.ids import BASELINE
 from ralph.core.text import count, shorten
 from ralph.documents.hats.definition import show_role
 from ralph.view.attention import span
@@ -46,7 +47,8 @@ def _section(title: str, lines: list[str]) -> list[str]:
 def _check_line(check: CheckView) -> str:
     mark = "    " if check.status is None else _MARKS.get(check.status, "????")
     facts = [describe_attribution(check.attribution)] if check.attribution else []
-    facts += [f"since {check.since.key}"] if check.since and check.runs > 1 else []
+    if check.since and check.runs > 1 and check.since.key != str(BASELINE):
+        facts.append(f"since {check.since.key}")
     facts += ["flaky"] if check.flaky else []
     scope = f"{check.scope}: " if check.scope else ""
     text = f"{mark} {scope}{check.title}" + (f"  ({', '.join(facts)})" if facts else "")

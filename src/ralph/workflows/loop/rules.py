@@ -297,6 +297,7 @@ class Loop:
             why=str(answer.get("learned") or _CUT_SHORT.get(result.end, "")),
             try_next=str(answer.get("next") or ""),
             pivot=state.pivot,
+            is_cut_off=result.end is TurnEnd.LIMITED,
             used=tuple(i.number for i in choose_lessons(state, PROFILES[self.settings.type].window)),
         )
         failed = result.end in (TurnEnd.FAILED, TurnEnd.IDLE, TurnEnd.INTERRUPTED)
@@ -370,7 +371,7 @@ class Loop:
         if self._is_judged_too(verdict):
             return self._await_judge(state, verdict)
         if self._is_proof_missing(verdict):
-            why = f"all checks pass, but Ralph cannot prove the work: {_say_why(verdict)}"
+            why = f"all checks pass, but the work is not proven: {_say_why(verdict)}"
             return _finish(state, Outcome.UNPROVEN, why)
         return _finish(state, Outcome.SUCCESS, "all checks pass")
 
@@ -397,7 +398,7 @@ class Loop:
         reason = _say_why(verdict)
         if state.snapshot_given_to_judge == verdict.snapshot and len(state.iterations) > 1:
             reason = f"{reason} A judge did not accept it: {'; '.join(state.iterations[-2].blocking)}"
-        return _finish(state, Outcome.UNPROVEN, f"all checks pass, but Ralph cannot prove the work: {reason}")
+        return _finish(state, Outcome.UNPROVEN, f"all checks pass, but the work is not proven: {reason}")
 
     def _has_kept_findings(self, state: LoopState, verdict: Verdict) -> bool:
         """Whether only findings are left, and an agent that read them changed nothing: only the user can decide."""
@@ -408,6 +409,8 @@ class Loop:
     def _decide_if_stuck(self, state: LoopState, verdict: Verdict) -> LoopState:
         """Ask a loop that is stuck for another approach; if that does not help, do what `--on-stuck` says."""
         progress = state.progress.after(verdict, state.iteration)
+        if state.iterations[-1].is_cut_off and progress.stalled:
+            return replace(state, progress=replace(progress, stalled=state.progress.stalled))
         is_fewer = progress.lowest != state.progress.lowest
         tried = () if is_fewer else add_attempt(state.tried, state.iterations[-1])
         state = replace(state, progress=progress, tried=tried)

@@ -181,6 +181,8 @@ class Iteration:
     checks: tuple[ReflectedCheck, ...] = ()
     blocking: tuple[str, ...] = field(default=(), metadata=former_name("gaming"))
     """What the guards found or a judge rejected, a sentence each: with it, the run cannot succeed."""
+    is_cut_off: bool = False
+    """Whether the provider's limit ended its turn. It says nothing about whether the loop is stuck."""
     is_unproven: bool = False
     """Whether all checks pass, and Ralph could not prove the work."""
     what_failed: str = ""
