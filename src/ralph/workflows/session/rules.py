@@ -302,11 +302,7 @@ class Session:
         marker = state.marker(key.task) if key.task in state.tasks else None
         match key.kind:
             case SessionWork.PLAN | SessionWork.SESSION_REVIEW if status != "completed":
-                why = describe_failure(result) or f"the turn ended as {result.end}"
-                # A turn without a task cannot be split, so the user has to make the request smaller.
-                hint = "" if result.end is TurnEnd.FINISHED else "`ralph logs --output` shows why; "
-                todo = f'reduce the scope: ralph resume {self.settings.id} --guidance "Only ..."'
-                return state.with_stop(f"{why}; {hint}fix it and resume, or {todo}")
+                return self._stop_after_failure(state, result)
             case SessionWork.PLAN if key.step != planning.find_next_step(state):
                 # Planning began again since this turn was started.
                 return state
@@ -331,6 +327,13 @@ class Session:
                 return execution.accept_split(self.settings, state, key.task, result, now)
             case _:
                 return state
+
+    def _stop_after_failure(self, state: SessionState, result: TurnResult) -> SessionState:
+        """Stop after a failed turn without a task. It cannot be split, so the user has to make the request smaller."""
+        why = describe_failure(result) or f"the turn ended as {result.end}"
+        hint = "" if result.end is TurnEnd.FINISHED else "`ralph logs --output` shows why; "
+        todo = f'reduce the scope: ralph resume {self.settings.id} --guidance "Only ..."'
+        return state.with_stop(f"{why}; {hint}fix it and resume, or {todo}")
 
     def _can_use_review(self, state: SessionState, task: str, result: TurnResult) -> bool:
         """Whether the answer of a reviewer counts.
