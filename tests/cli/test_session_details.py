@@ -15,6 +15,8 @@ from test_repair_command import stopped
 from test_session_files import CONTRACT, bangkok  # noqa: F401 - the fixture
 from test_signals import yaml
 
+from ralph.cli.render.session import about
+
 pytestmark = pytest.mark.slow
 """Each plays a whole session with many turns."""
 
@@ -428,3 +430,8 @@ def test_session_resume_gives_guidance_to_the_next_turns(project: Project, layou
     late = project.ralph("session", "resume", "--guidance", "And French")
     assert "no turn of session" in late.err and f"ralph session feedback {session.name}" in late.err
     assert len(project.journal("signal.accepted")) == 1
+
+
+def test_turns_that_resolve_a_conflict_name_the_task() -> None:
+    assert about("resolve-task-2_1-1-1") == "the merge of task-2.1"
+    assert about("resolve-task-2-3-1") == "the merge of task-2, attempt 3"

@@ -10,6 +10,7 @@ from ralph.cli.console import one_line
 from ralph.cli.render.journal import Renderer
 from ralph.core.entries import Record
 from ralph.core.events import RunEnded, TaskChanged, TurnEnded
+from ralph.core.ids import WorkKey, describe_worktree
 from ralph.core.limits import list_options_to_continue
 from ralph.core.outcomes import Outcome
 from ralph.core.text import count, count_are, shorten
@@ -91,7 +92,8 @@ def about(key: str) -> str:
             return "before the first turn"
         case SessionWork.SESSION_CHECK | SessionWork.SESSION_REVIEW:
             return "the whole session"
-    return key
+    merge = WorkKey.parse(key)
+    return f"the merge of {describe_worktree(merge.worktree)}" if merge and merge.worktree else key
 
 
 _STEPS = {
