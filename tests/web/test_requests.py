@@ -166,6 +166,15 @@ def test_a_wrong_filter_names_the_word(server: Server, query: str, word: str) ->
     assert word in answer.error["what"]
 
 
+def test_runs_are_listed_by_state_and_project(server: Server) -> None:
+    server.stopped = server.stopped or server.start_loop(WAITS, "--max-iterations", "1")
+    server.wait_for(server.stopped, lambda view: not view["alive"])
+    keys = [row["key"] for row in server.get("/api/runs?state=limit&project=shop").data["rows"]]
+    assert server.stopped in keys
+    assert server.get("/api/runs?state=success").data["rows"] == []
+    assert server.get("/api/runs?project=elsewhere").data["rows"] == []
+
+
 def test_the_page_forbids_inline_code_frames_and_other_hosts(server: Server) -> None:
     answer = server.get("/", headers={"Authorization": ""})
     policy = answer.headers["content-security-policy"]

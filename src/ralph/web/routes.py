@@ -142,7 +142,9 @@ class Site:
 
     def runs(self, request: Request) -> Response:
         """The rows of the inbox, 100 a page."""
-        wanted = parse_filter(request.query_params.get("q", ""))
+        query = request.query_params
+        named = [f"{name}:{query[name]}" for name in ("state", "project") if query.get(name)]
+        wanted = parse_filter(" ".join((query.get("q", ""), *named)))
         snoozed = self.snoozes.read()
         rows = [
             show_row(found, row, snoozed)

@@ -59,7 +59,7 @@ export function Inbox({ me, project, isInbox, onLost, onNeeds, onSay }) {
     ? html`<p class="sm c-fail row filter-error" role="alert"><${Icon} name="failo" />${list.error.what}: ${list.error.todo}</p>`
     : html`<${ErrorNote} error=${list.error} onRetry=${list.reload} />`)}
     ${list.offline && html`<${Note} kind="need"><b>Not connected.</b> What you see is from ${list.offline}. Trying again.<//>`}
-    ${list.pending > 0 && html`<p class="note"><${Icon} name="inbox" tone="idle" /><span>The list has changed.
+    ${list.pending > 0 && html`<p class="note"><${Icon} name="inbox" tone="idle" /><span>The list has changed.${' '}
       <button class="linkish" onClick=${list.apply}>Show the new order</button></span></p>`}
     ${!list.data && !list.error && html`<${Loading} lines=${6} />`}
     ${list.data && !rows.length && html`<${NoRuns} isFiltered=${Boolean(query || project)} />`}

@@ -131,9 +131,10 @@ export function listKeys() {
   for (const { current } of shown) {
     if (!places.has(current.place)) places.set(current.place, new Map());
     const known = places.get(current.place);
-    for (const [key, [title]] of Object.entries(current.keys)) if (title) known.set(key, title);
+    // Cards use the same keys for different things: each meaning is listed.
+    for (const [key, [title]] of Object.entries(current.keys)) known.set(key, [...(known.get(key) || []).filter((one) => one !== title), title]);
   }
-  return [...places].map(([place, keys]) => [place, [...keys]]).filter(([, keys]) => keys.length);
+  return [...places].map(([place, keys]) => [place, [...keys].map(([key, titles]) => [key, titles.join('; ')])]).filter(([, keys]) => keys.length);
 }
 
 // Keys act only if the user is not typing. `keys` maps a key to its title and its function; a function of null is only listed.

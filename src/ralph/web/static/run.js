@@ -178,7 +178,7 @@ function Work({ view, now, turn, iteration, onTurn, onIteration }) {
     ${view.tasks.length === 0 && html`<${Turns} view=${view} turn=${turn} onTurn=${onTurn} now=${now} />`}
     ${view.run.criterion && html`<div class="divided"><h2>Until</h2><p class="dim spaced"><${Prose} text=${view.run.criterion} /></p></div>`}
     ${view.actions.length > 0 && html`<div class="divided"><h2>Actions on this run</h2><ul>${view.actions.slice(-3).reverse().map((one) => html`<li class="sm dim spaced">
-      ${clock(one.at)} ${one.result}</li>`)}</ul></div>`}
+      ${clock(one.at)} <${Prose} text=${one.result} /></li>`)}</ul></div>`}
     <${Notices} view=${view} /></aside>`;
 }
 

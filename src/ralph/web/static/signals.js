@@ -67,7 +67,7 @@ function nameOf(by) {
 function ActionList({ view, now }) {
   if (!view.actions.length) return null;
   return html`<div class="box"><header><h2>Actions on this run</h2><span class="count">${view.actions.length}</span></header><div class="in"><ul class="sigs">
-    ${[...view.actions].reverse().map((one) => html`<li class="sig" key=${one.id} data-action=${one.action}><b class="w5">${one.result}</b>
+    ${[...view.actions].reverse().map((one) => html`<li class="sig" key=${one.id} data-action=${one.action}><b class="w5"><${Prose} text=${one.result} /></b>
       <p class="sm dimmer">${nameOf(one.by)} · ${span(now - one.at)} ago · <span class="mono">${one.id}</span></p></li>`)}</ul></div></div>`;
 }
 
