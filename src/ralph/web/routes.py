@@ -32,8 +32,7 @@ from ralph.view.json_form import to_json, view_schema
 from ralph.web.access import PROOF_SECONDS, AccessControl, Role, User, has_passphrase
 from ralph.web.actions import GUARDED_ACTIONS, OPEN_ACTIONS, describe_plan, plan_new_run, read_text, start_new_run
 from ralph.web.feed import Feeds, StreamPosition, find_turn, shorten_event
-from ralph.web.filters import parse_filter
-from ralph.web.rows import RowsFeed, show_row
+from ralph.web.rows import RowsFeed, parse_filter, show_row
 from ralph.web.runs import FoundRun, NoSuchRunError, RunIndex, Snoozes
 
 STATIC = Path(__file__).parent / "static"
