@@ -299,19 +299,21 @@ def test_a_wrong_request_for_a_run_is_refused(server: Server, change: dict, stat
 
 
 def test_a_server_for_one_run_shows_only_that_run_and_ends_with_it(tmp_path: Path) -> None:
-    with serving(make_project(tmp_path), tmp_path / "state") as first:
+    root, state = make_project(tmp_path), tmp_path / "state"
+    with serving(root, state) as first:
         over = first.start_loop(WAITS, "--max-iterations", "1")
         first.wait_for(over, lambda view: not view["alive"])
         key = first.start_loop(LISTENS)
         first.wait_for(key, is_writing)
-        with serving(first.root, tmp_path / "state", "--once", key.partition("@")[0]) as server:
-            assert [row["key"] for row in server.get("/api/runs").data["rows"]] == [key]
-            assert server.get(f"/api/runs/{over}").status == 404
-            assert server.post("/api/runs", {"project": "x", "task": "x"}).status == 403
-            server.post(f"/api/runs/{key}/signals", {"type": "ABORT"})
-            assert server.process.wait(60) == 0
-        refused = first.ralph("web", "--once", over.partition("@")[0], "--json", ok=False)
-        assert "is not running" in json.loads(refused)["error"]["what"]
+    # With a server that runs, `--once` would open the run there.
+    with serving(root, state, "--once", key.partition("@")[0]) as server:
+        assert [row["key"] for row in server.get("/api/runs").data["rows"]] == [key]
+        assert server.get(f"/api/runs/{over}").status == 404
+        assert server.post("/api/runs", {"project": "x", "task": "x"}).status == 403
+        server.post(f"/api/runs/{key}/signals", {"type": "ABORT"})
+        assert server.process.wait(60) == 0
+    refused = first.ralph("web", "--once", over.partition("@")[0], "--json", ok=False)
+    assert "is not running" in json.loads(refused)["error"]["what"]
 
 
 def test_without_a_passphrase_the_page_can_only_view_and_steer(server: Server, tmp_path: Path) -> None:
