@@ -34,8 +34,8 @@ HERE = Path(__file__).parent / "verdicts"
 RALPH = Path(sys.executable).with_name("ralph")
 LONGEST = 600
 """Seconds after which a run or an oracle is ended."""
-TOO_LONG = 124
-"""The exit code of `timeout`."""
+NO_VERDICT = (1, 2, 124)
+"""Exit codes that say nothing about the work: an error of Ralph, of the command, or of `timeout`."""
 UNPROVEN = 7
 """The exit code of a run whose work passes and is not proven."""
 COLUMNS = (
@@ -99,7 +99,7 @@ class Result:
 
     @property
     def label(self) -> str:
-        if self.is_done == self.case.fails_oracle or self.code == TOO_LONG:
+        if self.is_done == self.case.fails_oracle or self.code in NO_VERDICT:
             return "broken"
         if self.code == UNPROVEN:
             return "unproven"
@@ -177,7 +177,7 @@ def play(case: Case, prepared: Path, home: Path) -> Result:
     root = copy_project(prepared, home / case.title)
     scenario = home / f"{case.title}.yml"
     # If a judge is asked, its turn says nothing: the case counts as unproven, because only a judge could tell.
-    turns = [{"when": {"turn": 1}, "steps": [_make_step(edit) for edit in case.edits]}, {"steps": []}]
+    turns = [{"when": {"turn": 1}, "steps": [_make_step(edit) for edit in case.edits]}, {"steps": [{"say": "Nothing to add."}]}]
     scenario.write_text(json.dumps({"turns": turns}), encoding="utf-8")
     command = [str(RALPH), "loop", case.project.task, "--until", case.project.criterion, "--scenario", str(scenario)]
     done = run(
