@@ -581,10 +581,9 @@ def _guess_command(part: str, root: Path, *, anyway: bool = False) -> str:
     command = _SENTENCE_END.sub("", part).strip()
     if quoted := re.fullmatch(r"[\"'‘“]([^\"'’”]*)[\"'’”]?", command):
         command = quoted[1].strip()
-    words = command.split()
-    program = [*words, ""][0]
-    has_option = any(word.startswith("-") for word in words[1:2])
-    if not program or (reads_as_prose(words) and not has_option):
+    program, *arguments = command.split() or [""]
+    has_option = any(word.startswith("-") for word in arguments[:1])
+    if not program or (reads_as_prose([program, *arguments]) and not has_option):
         return ""
     if program.startswith(("./", "../", "/")):
         return command
@@ -593,10 +592,18 @@ def _guess_command(part: str, root: Path, *, anyway: bool = False) -> str:
             return directory + command
     if _WORDY.fullmatch(program) and not has_option and not find_bare_command(command, root):
         return ""
-    is_shaped = any(word == "." or word.startswith("-") or _SHAPED.search(word) for word in words[1:])
-    is_tool = bool(_TOOL.fullmatch(program)) and any(map(_VERB.fullmatch, words[1:2]))
-    is_likely = anyway and (is_shaped or is_tool or (len(words) == 1 and bool(_CHECKER.fullmatch(program))))
-    return command if is_likely or shutil.which(program) else ""
+    if shutil.which(program) or (anyway and _looks_like_command(program, arguments)):
+        return command
+    return ""
+
+
+def _looks_like_command(program: str, arguments: list[str]) -> bool:
+    """Whether words are a command, although its program is not installed."""
+    if not arguments:
+        return _CHECKER.fullmatch(program) is not None
+    if _TOOL.fullmatch(program) and _VERB.fullmatch(arguments[0]):
+        return True
+    return any(word == "." or word.startswith("-") or _SHAPED.search(word) for word in arguments)
 
 
 def _suggest_example(part: str, root: Path) -> str:

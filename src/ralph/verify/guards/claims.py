@@ -160,11 +160,10 @@ def _read_raising(kind: ClaimKind, plain: str, operands: Sequence[Tokens], negat
     names_error = plain.startswith(("error", "equalerror", "matcherror"))
     for part in filter(None, operands):
         value = part[2:] if len(part) > 2 and part[1] == "=" else part
-        fields = dict(re.findall(r'(name|message) : ("[^"]*")', " ".join(value))) if value[0] == "{" else {}
-        if fields:
+        if fields := _read_error_fields(value):
             types, message = [fields.get("name", "Error").strip('"')], fields.get("message", "")
         elif value[0][0] == '"':
-            message = "" if value[0] in ('""', '".*"', '"/.*/"') else value[0]
+            message = "" if value[0] in _ANY_MESSAGE else value[0]
         elif types or kind is ClaimKind.FAILS or _is_code(part, value, names_error=names_error):
             calls.append(part)
         else:
@@ -172,6 +171,16 @@ def _read_raising(kind: ClaimKind, plain: str, operands: Sequence[Tokens], negat
     known = [] if _BROAD.intersection(types) else sorted(types)
     is_exact = kind is ClaimKind.RAISES and (known or message)
     return Claim(ClaimKind.RAISES if is_exact else ClaimKind.FAILS, tuple(calls), " ".join([*known, message]).strip())
+
+
+_ANY_MESSAGE = ('""', '".*"', '"/.*/"')
+
+
+def _read_error_fields(value: Tokens) -> dict[str, str]:
+    """The name and the message of an error that is described as an object: `{ name: "TypeError", message: "..." }`."""
+    if value[0] != "{":
+        return {}
+    return dict(re.findall(r'(name|message) : ("[^"]*")', " ".join(value)))
 
 
 def _is_code(part: Tokens, value: Tokens, *, names_error: bool) -> bool:

@@ -200,16 +200,21 @@ def _find_constant(unit: Unit, before: Unit | None, examples: _Examples) -> Iter
     value = re.sub(r"^return\b ?", "", body)
     if unit.name in ("__eq__", "equals", "eq") and value in ("True", "true"):
         yield (unit.line, f"{unit.name} in {unit.path} makes everything equal.", False)
-    was_used = _find_parameters(before) & {*before.tokens[before.body :]} if before else frozenset()
-    is_stub = before is None or bool(_STUB.search(before.text))
-    ignores = not (_find_parameters(unit) & {*unit.tokens[unit.body :]}) and bool(
-        _find_parameters(unit) - _SELF or was_used
-    )
-    returns = bool(value) and (body != value or unit.language in ("js", "rust"))
-    if not unit.name or unit.name not in examples.names or not ignores or not returns or not (is_stub or was_used):
+    if not unit.name or unit.name not in examples.names:
         return
-    expected = examples.have(set(find_literals(value)) - _COMMON)
-    if (_is_value(value) and (expected or not is_stub)) or (expected and not is_stub):
+    parameters = _find_parameters(unit)
+    was_used = before is not None and bool(_find_parameters(before) & {*before.tokens[before.body :]})
+    has_input = bool(parameters - _SELF) or was_used
+    is_used = bool(parameters & {*unit.tokens[unit.body :]})
+    is_stub = before is None or bool(_STUB.search(before.text))
+    returns = bool(value) and (body != value or unit.language in ("js", "rust"))
+    if is_used or not has_input or not returns or not (is_stub or was_used):
+        return
+    is_expected = examples.have(set(find_literals(value)) - _COMMON)
+    is_suspect = is_expected or _is_value(value)
+    if is_stub:
+        is_suspect = is_expected and _is_value(value)
+    if is_suspect:
         yield (unit.line, f"{unit.name} in {unit.path} ignores its input and returns {value[:60]}, a constant.", False)
 
 

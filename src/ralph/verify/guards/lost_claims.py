@@ -87,25 +87,34 @@ class TestClaims:
                 yield replace(claim, sides=(given, *claim.sides), line=unit.tokens[index].line, via=helper.name)
 
 
+def _find_used_helpers(helpers: Sequence[Unit], in_tests: Sequence[Unit]) -> list[Unit]:
+    """The helpers that other code of the tests names, that have no name, or that run before tests."""
+    named: Counter[str] = Counter()
+    for unit in in_tests:
+        named.update(token.strip('"') for token in {*unit.tokens} if len(token) < _LONG)
+    return [unit for unit in helpers if named[unit.name] > 1 or not unit.name or RUNS_BEFORE.search(unit.head_text)]
+
+
 class ClaimTracker:
     """The claims of both trees."""
 
     def __init__(self, work: Comparison) -> None:
-        helpers = [unit for source in work.new for unit in source.everything if unit.in_tests and not unit.is_test]
+        in_tests = [unit for source in work.new for unit in source.everything if unit.in_tests]
+        helpers = [unit for unit in in_tests if not unit.is_test]
         self.work = work
         self.tests = [unit for unit in work.changed_units if unit.is_test]
-        others = [u for source in work.unchanged_tests for u in source.units if not u.is_test] if self.tests else []
+        others: list[Unit] = []
+        if self.tests:
+            others = [unit for source in work.unchanged_tests for unit in source.units if not unit.is_test]
         self.old = TestClaims([*others, *(old for old, _ in work.helper_pairs)])
         self.new = TestClaims([*others, *helpers])
-        tests = (unit for source in work.new for unit in source.everything if unit.in_tests)
-        named = Counter(token.strip('"') for unit in tests for token in {*unit.tokens} if len(token) < _LONG)
-        used = [unit for unit in helpers if named[unit.name] > 1 or not unit.name or RUNS_BEFORE.search(unit.head_text)]
+        used = _find_used_helpers(helpers, in_tests)
         self.prepared = frozenset(literal for unit in used for literal in unit.literals)
         """The literals of fixtures and helpers."""
         self.set_up = [unit for unit in helpers if unit.name and _SETS_UP.search(unit.head_text)]
         """Code that runs before tests: for all of a class or file, or for those that name the fixture."""
         self.tables = [find_all_literals(row) for unit in used for row in find_rows(unit)]
-        """The rows of tables that stand outside of tests."""
+        """The rows of tables that are outside of tests."""
 
     @cached_property
     def _new_claims(self) -> dict[str, list[_NewClaim]]:
