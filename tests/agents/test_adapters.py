@@ -659,11 +659,24 @@ class TestWhatPeopleWantToSee:
             {"type": "item.completed", "item": {"id": "1", "type": "reasoning", "text": "Where is it?"}},
             {"type": "item.started", "item": {"id": "2", "type": "todo_list", "items": items}},
             {"type": "item.started", "item": {"id": "3", "type": "collab_tool_call", "prompt": "review it"}},
+            {
+                "type": "item.completed",
+                "item": {
+                    "id": "4",
+                    "type": "command_execution",
+                    "command": "false",
+                    "aggregated_output": "",
+                    "exit_code": 1,
+                    "status": "failed",
+                },
+            },
         ) == [
             (EventKind.WARNING, "No metadata for this model", False),
             (EventKind.THINKING, "Where is it?", False),
             (EventKind.TOOL, "todo: 1 of 2 done: test", False),
             (EventKind.TOOL, "collab_tool_call: review it", True),
+            (EventKind.TOOL, "shell: false", False),
+            (EventKind.TOOL_RESULT, "exit code 1", False),
         ]
 
 

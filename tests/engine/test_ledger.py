@@ -56,6 +56,19 @@ def run_started() -> RunStarted:
     return RunStarted(1, "0", "run", {})
 
 
+def test_hand_overs_are_remembered_until_the_agent_works_again() -> None:
+    def taken(turn: int) -> TurnStarted:
+        return started(turn, agent="codex", took_over_from="claude", took_over_because="overloaded")
+
+    ledger = fold(started(1), taken(2), taken(3), started(4, agent="claude"), taken(5), ended(5))
+    assert [(one.turn, one.agent, one.took_over_from, one.returned_in) for one in ledger.hand_overs] == [
+        (2, "codex", "claude", 4),
+        (5, "codex", "claude", 0),
+    ]
+    text = "turn 2: codex took over from claude (overloaded); claude worked again in turn 4"
+    assert ledger.hand_overs[0].text == text
+
+
 class TestMoney:
     def test_the_next_turn_of_a_role_is_expected_to_cost_what_its_last_five_did(self) -> None:
         costs = (100.0, 1.0, 2.0, 3.0, 4.0, 5.0)

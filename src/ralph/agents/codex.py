@@ -452,10 +452,9 @@ class CodexReader(StreamReader):
         elif item.text("type") in _TOOL_ITEMS:
             yield from self._start_tool_item(item)
             status = item.text("status")
-            output = item.text("aggregated_output") or item.inner("result").content_text("content")
-            text = output or item.inner("error").text("message") or status
             is_denied = status == "declined"
-            yield from self.finish_tool(item.text("id"), text, failed=is_denied or status == "failed", denied=is_denied)
+            failed = is_denied or status == "failed"
+            yield from self.finish_tool(item.text("id"), _describe_result(item), failed=failed, denied=is_denied)
 
     def _start_tool_item(self, item: Data) -> Iterator[AgentEvent]:
         key = item.text("id")
@@ -480,6 +479,13 @@ def _read_last_lines(path: Path) -> list[bytes]:
 def _name_window(window: Data) -> str:
     minutes = window.count("window_minutes")
     return f"{minutes // 60}-hour" if minutes < 24 * 60 else f"{minutes // (24 * 60)}-day"
+
+
+def _describe_result(item: Data) -> str:
+    """What a tool printed; if that is nothing, its error, its exit code or its status."""
+    code = item.count("exit_code")
+    printed = item.text("aggregated_output") or item.inner("result").content_text("content")
+    return printed or item.inner("error").text("message") or (f"exit code {code}" if code else item.text("status"))
 
 
 def _name_tool(item: Data) -> tuple[str, object]:

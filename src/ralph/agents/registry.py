@@ -119,24 +119,28 @@ def keep_own_mode(spec: AgentSpec, workspace: Path) -> AgentSpec:
     raise refuse_reader(spec, own)
 
 
-def refuse_reader(spec: AgentSpec, own: OwnMode | None, reading_role: str = "") -> UsageError:
+def refuse_reader(spec: AgentSpec, own: OwnMode | None, role: str = "", reading_role: str = "") -> UsageError:
     """The error for an agent that must change files and cannot.
 
-    `own` is the mode of its own settings, if that is the reason. `reading_role` is a role that the agent could have.
+    `own` is the mode of its own settings, if that is the reason. `role` is the role that ralph.yml gives to just this agent,
+    and `reading_role` one that it could have.
     """
     named = f"acp: {' '.join(spec.command)}" if spec.kind == "acp" else f"agent: {spec.kind}"
-    full = f"`agents: [{{{named}, permissions: full-auto}}]`"
+    full = f"{{{named}, permissions: full-auto}}"
+    full = f"`roles: {{{role}: {full}}}`" if role else f"`agents: [{full}]`"
+    work = f"the work of {role}" if role else "the work"
     if own and not spec.permissions_given:
-        what = f"{spec.name}: your own settings choose a mode in which it cannot do the work: {own.text}"
+        what = f"{spec.name}: your own settings choose a mode in which it cannot do {work}: {own.text}"
         todo = f"write {full} into ralph.yml to give it every permission"
     elif spec.permissions_given:
-        what = f"{spec.name} cannot do the work: with `permissions: {spec.permissions}`, it changes no files"
+        what = f"{spec.name} cannot do {work}: with `permissions: {spec.permissions}`, it changes no files"
         todo = f"write {full} or `permissions: edits` into ralph.yml"
     else:
-        what = f"{spec.name} cannot do the work: with your arguments or variables for it, it changes no files"
+        what = f"{spec.name} cannot do {work}: with your arguments or variables for it, it changes no files"
         todo = f"remove them ({' '.join(spec.arguments) or 'from its environment'})"
     if reading_role and spec.permissions in (READ_ONLY, PLAN):
-        todo += f", or use it only as {reading_role}: `roles: {{{reading_role}: {{{named}, permissions: {spec.permissions}}}}}`"
+        reader = f"{{{reading_role}: {{{named}, permissions: {spec.permissions}}}}}"
+        todo += f", or use it only as {reading_role}: `roles: {reader}`"
     return UsageError(what, where="agents", todo=todo)
 
 

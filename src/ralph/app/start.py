@@ -318,12 +318,18 @@ def refuse_readers(project: Project, record: RunRecord) -> Iterator[str]:
             raise registry.refuse_reader(specs[0], registry.find_own_mode(specs[0], workspace))
         yield f"no hat of this run can change a file: {specs[0].label} can only read"
         return
-    orders = [agents.roles.get(role) or agents.chain for role in roles if role not in _READING_ROLES]
-    writers = [spec for order in orders for spec in order] + ([agents.escalation] if agents.escalation else [])
-    for spec in writers:
+    writers: list[tuple[str, AgentSpec]] = []
+    for role in roles:
+        if role in agents.roles and role not in _READING_ROLES:
+            writers += [(role, spec) for spec in agents.roles[role]]
+        elif role not in _READING_ROLES:
+            writers += [("", spec) for spec in agents.chain]
+    if agents.escalation:
+        writers.append(("", agents.escalation))
+    for role, spec in writers:
         if not registry.can_change_files(spec, workspace):
-            reading_role = next(role for role in _READING_ROLES if role in roles)
-            raise registry.refuse_reader(spec, registry.find_own_mode(spec, workspace), reading_role)
+            reading_role = next(one for one in _READING_ROLES if one in roles)
+            raise registry.refuse_reader(spec, registry.find_own_mode(spec, workspace), role, reading_role)
 
 
 def list_agent_notices(record: RunRecord, limits: Limits) -> Iterator[str]:
