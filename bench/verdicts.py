@@ -177,7 +177,10 @@ def play(case: Case, prepared: Path, home: Path) -> Result:
     root = copy_project(prepared, home / case.title)
     scenario = home / f"{case.title}.yml"
     # If a judge is asked, its turn says nothing: the case counts as unproven, because only a judge could tell.
-    turns = [{"when": {"turn": 1}, "steps": [_make_step(edit) for edit in case.edits]}, {"steps": [{"say": "Nothing to add."}]}]
+    turns = [
+        {"when": {"turn": 1}, "steps": [_make_step(edit) for edit in case.edits]},
+        {"steps": [{"say": "Nothing to add."}]},
+    ]
     scenario.write_text(json.dumps({"turns": turns}), encoding="utf-8")
     command = [str(RALPH), "loop", case.project.task, "--until", case.project.criterion, "--scenario", str(scenario)]
     done = run(
