@@ -354,4 +354,4 @@ def test_instructions_of_the_planner_count_after_the_metadata_was_lost(project: 
     shutil.rmtree(project.run / "copies")
     done = resume(project, "standard", instructions=quick, blocked=["TASK_BREAKDOWN"])
     assert done.code == 9, done.said
-    assert session.with_name(f"{session.name}.instructions.md").read_text() == quick
+    assert session.with_name(f"{session.name}.instructions.md").read_text().startswith(quick)
