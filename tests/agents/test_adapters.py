@@ -764,9 +764,14 @@ def test_a_safer_mode_in_settings_that_the_user_passes_is_found(
     [
         ("claude", ("--permission-mode", "plan"), {}, False),
         ("claude", ("--permission-mode=acceptEdits",), {}, True),
+        ("claude", ("--permission-mode=default",), {}, False),
+        ("claude", ("--permission-mode=dontAsk", "--allowedTools", "Edit"), {}, True),
         ("codex", ("-c", 'sandbox_mode="read-only"'), {}, False),
         ("codex", ("-s", "workspace-write"), {}, True),
         ("gemini", ("--approval-mode=plan",), {}, False),
+        ("gemini", ("--approval-mode", "default"), {}, False),
+        ("gemini", ("--approval-mode", "default", "--allowed-tools=write_file"), {}, True),
+        ("qwen", ("--approval-mode=default",), {}, False),
         ("opencode", ("--agent", "plan"), {}, False),
         ("copilot", ("--plan",), {}, False),
         ("pi", ("--tools=read,grep",), {}, False),
@@ -777,9 +782,33 @@ def test_a_safer_mode_in_settings_that_the_user_passes_is_found(
     ],
 )
 def test_arguments_with_which_an_agent_changes_no_files(
-    agent: str, arguments: tuple[str, ...], variables: dict[str, str], can_change: bool
+    tmp_path: Path, agent: str, arguments: tuple[str, ...], variables: dict[str, str], can_change: bool
 ) -> None:
-    assert get_adapter(agent).can_change_files(Call(Path(), arguments=arguments), variables) is can_change
+    environment = {"HOME": str(tmp_path), **variables}
+    assert get_adapter(agent).can_change_files(Call(tmp_path, arguments=arguments), environment) is can_change
+
+
+def test_tools_that_the_settings_of_an_agent_allow_can_change_files(tmp_path: Path) -> None:
+    for agent, argument, file, text in (
+        ("claude", "--permission-mode=default", ".claude/settings.json", '{"permissions": {"allow": ["Edit"]}}'),
+        ("gemini", "--approval-mode=default", ".gemini/settings.json", '{"tools": {"allowed": ["write_file"]}}'),
+        ("qwen", "--approval-mode=default", ".qwen/settings.json", '{"permissions": {"allow": ["Edit"]}}'),
+    ):
+        (tmp_path / file).parent.mkdir()
+        (tmp_path / file).write_text(text)
+        call = Call(tmp_path / "project", arguments=(argument,))
+        assert get_adapter(agent).can_change_files(call, {"HOME": str(tmp_path)})
+
+
+def test_codex_keeps_its_sandbox_for_edits_if_only_a_policy_is_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path))
+    call = Call(tmp_path, arguments=("-c", 'approval_policy="on-request"'))
+    command = Codex().command(call)
+    assert ("workspace-write" in command, 'approval_policy="never"' in command) == (True, False)
+    (tmp_path / "config.toml").write_text('sandbox_mode = "read-only"')
+    assert "--sandbox" not in Codex().command(call)
 
 
 @pytest.mark.parametrize(

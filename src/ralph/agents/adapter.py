@@ -206,6 +206,8 @@ class Adapter(ABC):
     """Its options that choose a mode. If the user passes one of them, Ralph passes none."""
     reading_arguments: tuple[str, ...] = ()
     """Arguments of the user with which it changes no files, as `--option=value`."""
+    asking_arguments: tuple[str, ...] = ()
+    """Arguments of the user with which it refuses what it would ask about: everything, unless the user allowed some tools."""
     levels_with_ralph: tuple[str, ...] = (FULL_AUTO,)
     """The levels of permissions at which it can run `ralph emit` and `ralph tools`."""
     instruction_files: tuple[str, ...] = ()
@@ -270,9 +272,16 @@ class Adapter(ABC):
 
     def can_change_files(self, call: Call, environment: Mapping[str, str]) -> bool:
         """Whether it can change files in such a turn. In a mode of the user that Ralph does not know, it may."""
-        if not join_options(call.arguments).isdisjoint(self.reading_arguments):
+        options = join_options(call.arguments)
+        if not options.isdisjoint(self.reading_arguments):
             return False
+        if not options.isdisjoint(self.asking_arguments):
+            return self.allows_tools(call, environment)
         return call.permissions in (FULL_AUTO, EDITS) or self.chooses_mode(call.arguments)
+
+    def allows_tools(self, call: Call, environment: Mapping[str, str]) -> bool:
+        """Whether the user allows it to use some tools without being asked."""
+        return not options_in(call.arguments).isdisjoint(("--allowed-tools", "--allowedTools"))
 
     def is_restricted(self, call: Call) -> bool:
         """Whether it may refuse commands in this turn."""

@@ -94,6 +94,7 @@ class Claude(Adapter):
     permission_modes = _MODES
     permission_options = ("--permission-mode", "--dangerously-skip-permissions", "--permission-prompt-tool")
     reading_arguments = ("--permission-mode=plan",)
+    asking_arguments = tuple(f"--permission-mode={mode}" for mode in ("default", "manual", "dontAsk"))
     levels_with_ralph = (FULL_AUTO, EDITS, PLAN)
     hook_arguments = ("--settings", json.dumps({"hooks": build_hooks("claude", _EVENTS)}))
 
@@ -127,10 +128,7 @@ class Claude(Adapter):
 
         With `disableBypassPermissionsMode`, it denies everything if it is started with every permission.
         """
-        project = call.workspace / ".claude"
-        own = self.settings_home(environment) / "settings.json"
-        passed = [call.workspace / file for file in option_values(call.arguments, "--settings")]
-        for path in (_MANAGED, *passed, project / "settings.local.json", project / "settings.json", own):
+        for path in self._list_settings(call, environment):
             permissions = read_settings(path).inner("permissions")
             mode = permissions.text("defaultMode")
             if mode in _ASKING_MODES:
@@ -140,6 +138,19 @@ class Claude(Adapter):
             if permissions.text("disableBypassPermissionsMode") == "disable":
                 return OwnMode(EDITS, "permissions.disableBypassPermissionsMode", path)
         return None
+
+    def allows_tools(self, call: Call, environment: Mapping[str, str]) -> bool:
+        """Also with rules in its settings."""
+        files = self._list_settings(call, environment)
+        has_rules = any(read_settings(path).inner("permissions").get("allow") for path in files)
+        return has_rules or super().allows_tools(call, environment)
+
+    def _list_settings(self, call: Call, environment: Mapping[str, str]) -> list[Path]:
+        """Its settings files, the one that counts most first."""
+        project = call.workspace / ".claude"
+        passed = [call.workspace / file for file in option_values(call.arguments, "--settings")]
+        own = self.settings_home(environment) / "settings.json"
+        return [_MANAGED, *passed, project / "settings.local.json", project / "settings.json", own]
 
     def can_receive_messages(self, call: Call) -> bool:
         """Through hooks beside those of the user, unless the user's arguments replace our settings."""

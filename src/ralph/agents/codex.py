@@ -29,6 +29,7 @@ from ralph.agents.adapter import (
     cache_path,
     hook_command,
     option_values,
+    options_in,
     short_hash,
     write_if_changed,
 )
@@ -156,6 +157,10 @@ _MODES = {
 }
 
 
+_SANDBOX_OPTIONS = (
+    *("--dangerously-bypass-approvals-and-sandbox", "--yolo", "--full-auto", "--sandbox", "-s"),
+    *("sandbox_mode", "default_permissions"),
+)
 _OWN_LEVELS = {
     "read-only": READ_ONLY,
     ":read-only": READ_ONLY,
@@ -180,11 +185,8 @@ class Codex(Adapter):
     instruction_files = ("AGENTS.md",)
     permission_modes = _MODES
     levels_with_ralph = (FULL_AUTO, EDITS)
-    permission_options = (
-        *("--dangerously-bypass-approvals-and-sandbox", "--yolo", "--full-auto", "--sandbox", "-s"),
-        *("--ask-for-approval", "-a", "sandbox_mode", "approval_policy"),
-    )
-    """The last two are settings, as in `-c sandbox_mode="read-only"`."""
+    permission_options = (*_SANDBOX_OPTIONS, "--ask-for-approval", "-a", "approval_policy")
+    """Some of them are settings, as in `-c sandbox_mode="read-only"`."""
     reading_arguments = ("--sandbox=read-only", "-s=read-only", "sandbox_mode=read-only")
 
     def command(self, call: Call) -> tuple[str, ...]:
@@ -206,6 +208,18 @@ class Codex(Adapter):
             *(("resume", call.session) if call.session else ()),
             "-",
         )
+
+    def permission_arguments(self, call: Call) -> tuple[str, ...]:
+        """As for any agent. A user who passes only a policy for approvals gets the sandbox of users who are asked.
+
+        Without one, Codex changes nothing in a project that it does not trust.
+        """
+        chosen = options_in(call.arguments)
+        if not self.chooses_mode(call.arguments) or not chosen.isdisjoint(_SANDBOX_OPTIONS):
+            return super().permission_arguments(call)
+        layers = read_layers(self.settings_home({**os.environ, **self.variables}), call.arguments)
+        has_sandbox = any(find_setting(layers, key)[0] for key in ("sandbox_mode", "default_permissions"))
+        return () if has_sandbox else _MODES[EDITS]
 
     def _limit_retries(self, call: Call) -> Iterator[str]:
         """Settings that limit its requests to a provider that fails to six, not thirty, unless the user's settings do.

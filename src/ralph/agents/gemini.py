@@ -184,6 +184,7 @@ class Gemini(Adapter):
     permission_modes = _MODES
     permission_options = ("--approval-mode", "--yolo", "-y")
     reading_arguments = ("--approval-mode=plan",)
+    asking_arguments = ("--approval-mode=default",)
     levels_with_ralph = PERMISSIONS
 
     def command(self, call: Call) -> tuple[str, ...]:
@@ -221,12 +222,19 @@ class Gemini(Adapter):
                     return None, f"set up in {directory / name}; Ralph does not check the key"
         return signed_in, detail or self.advice
 
+    def allows_tools(self, call: Call, environment: Mapping[str, str]) -> bool:
+        """Also in its settings."""
+        files = self._list_settings(call, environment)
+        is_allowed = any(read_settings(path).inner("tools").get("allowed") for path in files)
+        return is_allowed or super().allows_tools(call, environment)
+
+    def _list_settings(self, call: Call, environment: Mapping[str, str]) -> list[Path]:
+        """Its settings files, the project's first."""
+        return [call.workspace / ".gemini/settings.json", self.settings_home(environment) / ".gemini/settings.json"]
+
     def find_own_mode(self, call: Call, environment: Mapping[str, str]) -> OwnMode | None:
         """`general.defaultApprovalMode`, the project's first. With `security.disableYoloMode`, it refuses --yolo."""
-        for path in (
-            call.workspace / ".gemini" / "settings.json",
-            self.settings_home(environment) / ".gemini/settings.json",
-        ):
+        for path in self._list_settings(call, environment):
             settings = read_settings(path)
             mode = settings.inner("general").text("defaultApprovalMode") or settings.inner("tools").text("approvalMode")
             if level := _OWN_LEVELS.get(mode):

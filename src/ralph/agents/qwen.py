@@ -111,6 +111,7 @@ class Qwen(Adapter):
     permission_modes = _MODES
     permission_options = ("--approval-mode", "--yolo", "-y")
     reading_arguments = ("--approval-mode=plan",)
+    asking_arguments = ("--approval-mode=default",)
 
     def command(self, call: Call) -> tuple[str, ...]:
         """The list of tools comes before other options: it would swallow an argument that follows it."""
@@ -157,9 +158,21 @@ class Qwen(Adapter):
             return None, f"set up in {directory / '.env'}; Ralph does not check the key"
         return False, f"set {_KEYS[method]}, or run `qwen auth`: it uses {method}, and has no key for it"
 
+    def allows_tools(self, call: Call, environment: Mapping[str, str]) -> bool:
+        """Also in its settings."""
+        for path in self._list_settings(call, environment):
+            settings = read_settings(path)
+            if settings.inner("tools").get("allowed") or settings.inner("permissions").get("allow"):
+                return True
+        return super().allows_tools(call, environment)
+
+    def _list_settings(self, call: Call, environment: Mapping[str, str]) -> list[Path]:
+        """Its settings files, the project's first."""
+        return [call.workspace / ".qwen" / "settings.json", self.settings_home(environment) / "settings.json"]
+
     def find_own_mode(self, call: Call, environment: Mapping[str, str]) -> OwnMode | None:
         """`tools.approvalMode`, the project's first."""
-        for path in (call.workspace / ".qwen" / "settings.json", self.settings_home(environment) / "settings.json"):
+        for path in self._list_settings(call, environment):
             mode = read_settings(path).inner("tools").text("approvalMode")
             if mode in _OWN_LEVELS:
                 return OwnMode(_OWN_LEVELS[mode], f"tools.approvalMode: {mode}", path)
