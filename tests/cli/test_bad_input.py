@@ -39,6 +39,7 @@ class TestCommandLine:
             (loop("--agent-command", "sh 'unclosed"), 2, "unclosed"),
             (loop("--scenario", "missing.yaml"), 2, "missing.yaml"),
             (loop("--scenario", "."), 2, "where:"),
+            (loop("--agent-command", "sleep 1; true"), 2, "--agent-command 'sh -c '\"'\"'sleep 1; true'\"'\"''"),
             (loop("--agent-command", "true", task=""), 2, "task is empty"),
             (loop("--agent-command", "true", task=" \n\t"), 2, "task is empty"),
             (loop("--agent-command", "true", until=""), 2, "criterion is empty"),

@@ -398,7 +398,22 @@ def _split_command(text: str, source: str, example: str) -> tuple[str, ...]:
         ) from error
     if not command:
         raise UsageError(f"{source} is empty", todo=f"give a program, e.g. '{example}'")
+    if operator := _find_shell_operator(text):
+        in_shell = f"sh -c {shlex.quote(text)}"
+        raise UsageError(
+            f"{source} starts one program and no shell, so `{operator}` means nothing",
+            where=text,
+            todo=f"start a shell: {source} {shlex.quote(in_shell)}",
+        )
     return command
+
+
+def _find_shell_operator(text: str) -> str:
+    """The first unquoted operator of a shell, such as `;` or `&&`; empty if there is none."""
+    words = shlex.shlex(text, posix=True, punctuation_chars=";|&<>")
+    words.whitespace_split = True
+    words.commenters = ""
+    return next((word for word in words if not word.strip(";|&<>")), "")
 
 
 class ProofStatus(StrEnum):
