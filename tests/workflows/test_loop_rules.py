@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
+from ralph.core.checks import Check, CheckResult, CheckStatus, Evidence, Grade, Verdict
 from ralph.core.errors import StateError, UsageError
 from ralph.core.events import (
     ChecksEnded,
@@ -197,6 +197,16 @@ class TestTheCycle:
         after = LOOP.accept(STATES[state], checks(result), NOW).state
         assert (after.phase, after.outcome) == (phase, outcome)
         assert after.iteration == (3 if phase is Phase.ACT else 2)
+
+    def test_judge_may_follow_any_number_of_failed_turns(self) -> None:
+        state = replace(STATES["verify after a failed turn"], failed_turns=5)
+        unproven = replace(PASSED, evidence=Evidence(Grade.UNPROVEN, "why", to_judge=("test_a.py",)), snapshot="abc")
+        judged = LOOP.accept(state, checks(unproven), NOW)
+        assert (judged.state.phase, judged.notices) == (Phase.JUDGE, ())
+        rejected = {"files": [{"path": "test_a.py", "accept": False, "why": "it checks nothing"}]}
+        sent_back = LOOP.accept(judged.state, turn(answer=rejected), NOW).state
+        assert sent_back.phase is Phase.ACT
+        assert isinstance(LOOP.decide(sent_back, NOW), Do)
 
     def test_checks_that_can_be_run_again_start_the_count_anew(self) -> None:
         state = STATES["verify, unrunnable twice"]

@@ -224,7 +224,7 @@ class Loop:
             answer_schema="loop.actor",
             turns_without_progress=_count_since_best(state),
             verifies_failed_changes=True,
-            delay=FAILED_TURN_WAITS[state.failed_turns],
+            delay=_find_wait(state),
             inbox=list_inbox(state),
             copied_files=state.logs,
         )
@@ -477,11 +477,16 @@ class Loop:
         )
 
 
+def _find_wait(state: LoopState) -> float:
+    """Seconds before the next turn. A judge may send work back after more failed turns than there are waits."""
+    return FAILED_TURN_WAITS[min(state.failed_turns, len(FAILED_TURN_WAITS) - 1)]
+
+
 def _describe_failed_turn(state: LoopState) -> tuple[str, ...]:
     """What the user should know if a turn failed and the next one follows."""
-    if not state.agent_error or state.phase is Phase.DONE or Phase.DONE in state.next_phases:
+    if not state.agent_error or Phase.ACT not in (state.phase, *state.next_phases):
         return ()
-    wait = FAILED_TURN_WAITS[state.failed_turns]
+    wait = _find_wait(state)
     when = f"in {wait:g} s" if wait else "now"
     return (f"the turn failed, and what it changed does not pass the checks; the next turn starts {when}",)
 
