@@ -29,7 +29,7 @@ class Mailbox:
     def archive(self, signal: Signal, action: str, missed: Any = None) -> None:
         self.archived.append((signal.name, action, missed))
 
-    def reject(self, signal: Signal, reason: str) -> None:
+    def reject(self, signal: Signal | InvalidSignalFile, reason: str) -> None:
         self.archived.append((signal.name, f"rejected: {reason}", None))
 
     def record_delivery(self, signal: Signal, action: str, at: float) -> None:
@@ -76,9 +76,10 @@ def started(turn: int, role: str, *ids: str) -> TurnStarted:
 
 
 def test_invalid_signal_file_is_journaled_as_refused() -> None:
-    post = Post(InvalidSignalFile("bad.yaml", "not YAML"))
+    post = Post(InvalidSignalFile("bad.yaml", "not YAML", "1"))
     assert post.take() == []
-    assert post.journal == [SignalRefused("bad.yaml", "not YAML")]
+    assert post.journal == [SignalRefused("bad.yaml", "not YAML", "1")]
+    assert post.mailbox.archived == [("bad.yaml", "rejected: not YAML", None)]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What a person says reaches the turns that it is meant for: once, durably, and with an account of it."""
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from simulation import EPOCH, Play, PowerCut, Simulation, works
 
-from ralph.core.entries import Notice, SignalReceived, SignalRefused
+from ralph.core.entries import Notice, Record, SignalReceived, SignalRefused
 from ralph.core.events import Decision, Do, Event, RunEnded, SignalAccepted, Stop, Transition, TurnEnded, TurnStarted
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
@@ -16,6 +17,7 @@ from ralph.core.prompt import Prompt
 from ralph.core.signals import Signal, SignalType, Stage
 from ralph.core.turns import TurnEnd, TurnRequest
 from ralph.documents.signals import GUIDANCE_FILE
+from ralph.store.mailbox import Mailbox
 from ralph.workflows.loop.state import OnStuck
 
 # Written out: a test that imports what it checks cannot fail.
@@ -337,6 +339,28 @@ class TestIterations:
         sim.onlooker.on_record = lambda record: None  # type: ignore[method-assign]
         sim.run()
         assert sim.mailbox.actions["signal.001.yaml"].startswith("expired")
+
+
+def test_invalid_file_is_refused_once_if_the_engine_dies_before_it_moves_the_file(tmp_path: Path) -> None:
+    sim = Simulation(tmp_path, [Play(works, seconds=50.0)], mailbox=Mailbox(tmp_path / "signals"))
+    bad = tmp_path / "signals/inputs/bad.yaml"
+    bad.parent.mkdir(parents=True)
+    bad.write_text("type: DANCE\n")
+    os.utime(bad, (1, 1))
+
+    def kill_at_refusal(record: Record) -> None:
+        if isinstance(record.entry, SignalRefused):
+            assert bad.exists(), "the journal comes first"
+            sim.kill_engine()
+
+    sim.onlooker.on_record = kill_at_refusal  # type: ignore[method-assign]
+    with pytest.raises(PowerCut):
+        sim.run()
+    sim.onlooker.on_record = lambda record: None  # type: ignore[method-assign]
+    assert sim.run().outcome is Outcome.SUCCESS
+    assert [refused.name for refused in sim.entries(SignalRefused)] == ["bad.yaml"]
+    assert not bad.exists()
+    assert "DANCE" in (tmp_path / "signals/rejected/bad.yaml.reason").read_text()
 
 
 class Gate:

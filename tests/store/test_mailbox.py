@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 
 from ralph.core.errors import StateError
 from ralph.core.events import SignalAccepted
-from ralph.core.signals import Question, Signal, SignalType
+from ralph.core.signals import InvalidSignalFile, Question, Signal, SignalType
 from ralph.documents.signals import SIZE_LIMIT, parse_signal, render_signal
 from ralph.store import mailbox
 from ralph.store.journal import Journal, read_records
@@ -43,7 +43,12 @@ class Box:
         return [signal.type for signal in self.signals()]
 
     def signals(self) -> list[Signal]:
-        return [one for one in self.mailbox.read_pending() if isinstance(one, Signal)]
+        """The signals that wait. Invalid files are rejected, as the engine does."""
+        found = self.mailbox.read_pending()
+        for one in found:
+            if isinstance(one, InvalidSignalFile):
+                self.mailbox.reject(one, one.reason)
+        return [one for one in found if isinstance(one, Signal)]
 
     def archive_all(self) -> list[Signal]:
         found = self.signals()

@@ -117,7 +117,9 @@ class InvalidSignalFile:
     """A file in the mailbox that is not a valid signal."""
 
     name: str
+    """As it is on disk. It can contain any characters."""
     reason: str
+    stamp: str
 
 
 @value

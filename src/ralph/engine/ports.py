@@ -166,13 +166,13 @@ class MailboxPort(Protocol):
     """Where the user leaves signals."""
 
     def read_pending(self) -> Sequence[Signal | InvalidSignalFile]:
-        """The signals that wait, in the order in which to take them, and files that were set aside."""
+        """The signals that wait, in the order in which to take them, and files that are not valid signals."""
 
     def archive(self, signal: Signal, action: str, missed: tuple[str, ...] | None = None) -> None:
         """Archive an accepted signal, with the roles that did not receive it if it was for all."""
 
-    def reject(self, signal: Signal, reason: str) -> None:
-        """Set a signal aside that no turn will ever take."""
+    def reject(self, signal: Signal | InvalidSignalFile, reason: str) -> None:
+        """Set a file aside that no turn will ever take."""
 
     def record_delivery(self, signal: Signal, action: str, at: float) -> None:
         """Note when the role that a signal is for received it."""

@@ -19,6 +19,7 @@ from ralph.core.signals import (
     choose_target,
     is_known,
 )
+from ralph.core.text import clean_text
 from ralph.core.turns import Turn
 from ralph.documents.signals import render_message, render_pause
 from ralph.engine.jobs import Jobs
@@ -61,7 +62,7 @@ class SignalDelivery:
         )
         for one in pending:
             if isinstance(one, InvalidSignalFile):
-                self._journal(SignalRefused(one.name, one.reason))
+                self._refuse_invalid(one)
                 continue
             found = replace(one, target=choose_target(one.target, self._ledger.signals.roles))
             if (found.name, found.stamp) in self._ledger.signals.ids:
@@ -122,6 +123,13 @@ class SignalDelivery:
         answers = bool(turn.request.answer_schema)
         text = render_pause(signal) if is_pause else render_message(self._message_template, signal, answers=answers)
         await self._ports.turns.send_message(turn, signal.id, text)
+
+    def _refuse_invalid(self, file: InvalidSignalFile) -> None:
+        """Journal and reject a file that is not a valid signal. An earlier engine may have died between the two."""
+        name = clean_text(file.name)
+        if (name, file.stamp) not in self._ledger.signals.ids:
+            self._journal(SignalRefused(name, file.reason, file.stamp))
+        self._ports.mailbox.reject(file, file.reason)
 
     def _is_for_unknown_role(self, signal: Signal) -> bool:
         return signal.type is not SignalType.ABORT and not is_known(signal.target, self._ledger.signals.roles)

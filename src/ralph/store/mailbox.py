@@ -1,6 +1,6 @@
 """The mailbox of a run: `signals/inputs/`, where the user puts signals, and the directories for those that were handled.
 
-The journal records what was acted on, and is written before a file moves; here files are only read and moved.
+The engine journals what it does with a signal before it archives or rejects the file. Reading moves nothing.
 `watch_directories` reports new files by the events of the system (inotify).
 """
 
@@ -49,7 +49,7 @@ class Mailbox:
         return path
 
     def read_pending(self) -> Sequence[Signal | InvalidSignalFile]:
-        """The waiting signals, ABORT first, then by time and name; and the files that were rejected just now."""
+        """The waiting signals, ABORT first, then by time and name; and the files that the engine has to reject."""
         if self._is_empty():
             return ()
         found = [(name, self._read(name)) for name in self._list_names()]
@@ -84,11 +84,19 @@ class Mailbox:
         write_atomic(target, handled.encode())
         source.unlink(missing_ok=True)
 
-    def reject(self, signal: Signal, reason: str) -> None:
-        """Move a signal that no turn will ever take to `rejected/`, with the reason."""
+    def reject(self, signal: Signal | InvalidSignalFile, reason: str) -> None:
+        """Move a file that no turn will ever take to `rejected/`, with the reason."""
         source = self.inputs / signal.name
-        if source.exists():
-            self._move_to_rejected(source, reason)
+        if not os.path.lexists(source):
+            return
+        with storage_errors(source):
+            self._rejected.mkdir(exist_ok=True)
+            target = self._rejected / source.name
+            if os.path.lexists(target):
+                target = self._rejected / f"{os.urandom(3).hex()}-{source.name[:200]}"
+        write_atomic(self._rejected / f"{target.name[:240]}.reason", to_bytes(f"{reason}\n"))
+        with storage_errors(source):
+            os.rename(source, target)
 
     def record_delivery(self, signal: Signal, action: str, at: float) -> None:
         """Note in the processed file of a signal to one role when that role received it."""
@@ -145,7 +153,7 @@ class Mailbox:
         except (FileNotFoundError, BlockingIOError):
             return None
         except (StateError, UnicodeError, OSError) as error:
-            return self._reject_if_unchanged(path, str(error).splitlines()[0])
+            return self._find_invalid(path, str(error).splitlines()[0])
 
     def _parse(self, name: str) -> Signal:
         path = self.inputs / name
@@ -157,10 +165,10 @@ class Mailbox:
             # The stamp would not be that of the content, and another engine would take the file for another signal.
             raise BlockingIOError("it is just being written")
         signal: Signal = _import_signal_files().parse_signal(name, data.decode())
-        return replace(signal, stamp=f"{seen[0]}-{seen[2]}")
+        return replace(signal, stamp=_make_stamp(seen))
 
-    def _reject_if_unchanged(self, path: Path, reason: str) -> InvalidSignalFile | None:
-        """Reject a file that has not changed since it could not be parsed."""
+    def _find_invalid(self, path: Path, reason: str) -> InvalidSignalFile | None:
+        """A file that cannot be parsed, if it has not changed since the last time. Otherwise, it may be incomplete."""
         try:
             seen = _read_signature(path)
         except FileNotFoundError:
@@ -168,23 +176,16 @@ class Mailbox:
         if self._suspects.get(path.name) != seen or (path.is_file() and not path.is_symlink() and _is_fresh(seen)):
             self._suspects[path.name] = seen
             return None
-        self._move_to_rejected(path, reason)
-        return InvalidSignalFile(clean_text(path.name), clean_text(reason))
-
-    def _move_to_rejected(self, path: Path, reason: str) -> None:
-        with storage_errors(path):
-            self._rejected.mkdir(exist_ok=True)
-            target = self._rejected / path.name
-            if os.path.lexists(target):
-                target = self._rejected / f"{os.urandom(3).hex()}-{path.name[:200]}"
-        write_atomic(self._rejected / f"{target.name[:240]}.reason", to_bytes(f"{reason}\n"))
-        with storage_errors(path):
-            os.rename(path, target)
+        return InvalidSignalFile(path.name, clean_text(reason), _make_stamp(seen))
 
 
 def _read_signature(path: Path) -> _Signature:
     status = path.lstat()
     return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _make_stamp(seen: _Signature) -> str:
+    return f"{seen[0]}-{seen[2]}"
 
 
 def _is_fresh(seen: _Signature) -> bool:
