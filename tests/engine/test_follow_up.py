@@ -315,6 +315,12 @@ class TestRepairs:
 
 
 class TestResponses:
+    def test_reason_to_continue_names_a_message_only_if_there_is_one(self) -> None:
+        with_message = "it continues with the message from the user"
+        assert decide(Case(paused=True)).reason == "the user paused it"
+        assert decide(Case(late="yes")).reason == with_message
+        assert decide(Case(late="yes", paused=True)).reason == with_message
+
     def test_a_response_to_steering_counts_only_if_the_user_steered(self) -> None:
         answer = {"summary": "s", "steering": {"response": "adjusted"}}
         turn = Turn(1, 1, TurnRequest("key", "role", Prompt.of("do it")), agent="a")

@@ -285,7 +285,9 @@ def _decide_next(returned: ReturnedTurn, result: TurnResult, situation: Situatio
     # Was it steered? Interrupted for a message, finished before it got one, or paused as the user asked.
     if continues_with_message(result, work, returned.missed_messages):
         steered = replace(result, end=TurnEnd.STEERED, is_own_end=result.end is TurnEnd.FINISHED)
-        return FollowUp(NextStep.CONTINUE, steered, now, "it continues with the message from the user")
+        is_pause = work.to_pause and not returned.missed_messages
+        why = "the user paused it" if is_pause else "it continues with the message from the user"
+        return FollowUp(NextStep.CONTINUE, steered, now, why)
 
     # Is the answer broken? One turn may repair it. After that it counts as a failure if the answer is required. The next
     # turn gets the faults, and does not wait: time does not make a document better.
