@@ -127,7 +127,7 @@ class TestTheLoop:
         def look(sim: Simulation) -> None:
             nonlocal widest
             assert sim.kernel
-            widest = max(widest, len(sim.kernel.ledger.work), *(len(c) for c in sim.kernel.ledger.costs.values()), 0)
+            widest = max(widest, len(sim.kernel.ledger.pending), *(len(c) for c in sim.kernel.ledger.costs.values()), 0)
 
         sim = Simulation(tmp_path, forever(Play(look, seconds=1.0)), limits=Limits(iterations=40))
         sim.run()

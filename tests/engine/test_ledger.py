@@ -106,9 +106,9 @@ class TestTurns:
 
     def test_work_is_pending_until_a_turn_settles_it(self) -> None:
         ledger = fold(started(1), ended(1, end=TurnEnd.FAILED, retry_at=5.0))
-        assert ledger.work["a"].attempt == 2
+        assert ledger.pending["a"].attempt == 2
         ledger.apply(record(ended(2)))
-        assert ledger.work == {}
+        assert ledger.pending == {}
 
     def test_the_first_start_counts_and_a_start_ends_the_end(self) -> None:
         first = RunStarted(1, "0", "run", {"task": "abc"})
@@ -180,7 +180,7 @@ class TestAgents:
 class TestSignalsOfTheRun:
     def test_a_pause_holds_until_a_resume_and_marks_the_work_in_progress(self) -> None:
         ledger = fold(started(1), SignalAccepted(Signal("p", PAUSE)))
-        assert ledger.paused and ledger.work["a"].to_pause
+        assert ledger.paused and ledger.pending["a"].to_pause
         ledger.apply(record(SignalAccepted(Signal("s", STEER, "x"))))
         assert ledger.paused
         ledger.apply(record(SignalAccepted(Signal("r", SignalType.RESUME))))

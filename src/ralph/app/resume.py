@@ -322,7 +322,7 @@ def change_agents(run: RunDir, agents: AgentSelection) -> None:
     try:
         journal, records = Journal.open(run.path / "journal.jsonl")
         ledger = Ledger.of(run.record().limits, records)
-        if any(work.open_turn for work in ledger.work.values()):
+        if any(pending.open_turn for pending in ledger.pending.values()):
             todo = f"`ralph resume {run.id}` first, then pause it, or abort it"
             raise UsageError(f"a turn of run {run.id} has not ended, and its agent cannot be changed", todo=todo)
         journal.append(time.time(), AgentsChanged(agents=to_json(agents), label=agents.chain[0].label))

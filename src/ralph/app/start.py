@@ -40,7 +40,7 @@ from ralph.store.rejected_trees import RejectedTree, hash_content, open_rejected
 from ralph.store.runs import Project, RunDir
 from ralph.verify.changed_files import is_judge_file
 from ralph.verify.verifier import compile_glob
-from ralph.verify.work import find_left_changes
+from ralph.verify.tree_comparison import find_left_changes
 from ralph.workflows.loop.state import Phase, TaskType, warn_if_too_few
 from ralph.workspace.merger import read_current_branch
 

@@ -134,29 +134,29 @@ class AgentChain:
     escalate_after: int = 2
 
     def pick(
-        self, request: TurnRequest, work: PendingWork, unavailable: Mapping[str, float], now: float
+        self, request: TurnRequest, pending: PendingWork, unavailable: Mapping[str, float], now: float
     ) -> tuple[str, float]:
         """The agent for the next turn of some work, and when it may start."""
-        order = self.list_order(request, work)
+        order = self.list_order(request, pending)
         for label in order:
             if unavailable.get(label, 0.0) <= now:
                 return label, now
         first = min(order, key=lambda label: unavailable[label])
         return first, unavailable[first]
 
-    def list_order(self, request: TurnRequest, work: PendingWork) -> tuple[str, ...]:
+    def list_order(self, request: TurnRequest, pending: PendingWork) -> tuple[str, ...]:
         """The agents for the next turn of some work, the preferred one first."""
         order = self.roles.get(request.role) or self.chain
-        failures = max(request.turns_without_progress, work.attempt - 1)
+        failures = max(request.turns_without_progress, pending.attempt - 1)
         if self.escalation and failures >= self.escalate_after:
             return (self.escalation, *order)
         return order
 
 
-def find_unavailable_until(result: TurnResult, work: PendingWork, now: float) -> float | None:
-    """Until when the agent of such a turn cannot be used; None if it can. `work` is as it was before the turn ended."""
+def find_unavailable_until(result: TurnResult, pending: PendingWork, now: float) -> float | None:
+    """Until when the agent of such a turn cannot be used; None if it can. `pending` is as it was before the turn ended."""
     match result.end:
-        case TurnEnd.OVERLOADED if work.agent_overloads + 1 >= MAX_AGENT_OVERLOADS:
+        case TurnEnd.OVERLOADED if pending.agent_overloads + 1 >= MAX_AGENT_OVERLOADS:
             return now + OVERLOAD_COOL_DOWN
         case TurnEnd.LIMITED if result.resets_at and result.resets_at > now:
             return result.resets_at
@@ -196,7 +196,7 @@ class ReturnedTurn:
 
     turn: Turn
     result: TurnResult
-    work: PendingWork
+    pending: PendingWork
     missed_messages: tuple[str, ...]
     """The messages with which the user steered the turn while it ran and that it did not get, by id."""
 
@@ -249,17 +249,17 @@ class FollowUp:
 
 def decide_follow_up(returned: ReturnedTurn, situation: Situation) -> FollowUp:
     """Decide what follows a turn."""
-    work, result = returned.work, returned.result
-    if work.turn_to_repair:
-        result = keep_first_text(result, first=work.turn_to_repair.result)
-    result = _drop_unasked_response(result, work)
+    pending, result = returned.pending, returned.result
+    if pending.turn_to_repair:
+        result = keep_first_text(result, first=pending.turn_to_repair.result)
+    result = _drop_unasked_response(result, pending)
 
     # Did it end with the run? Then nothing is decided before the run is resumed.
     if result.end is TurnEnd.STOPPED:
         return FollowUp(NextStep.LATER, result)
 
     if result.lacks_worktree:
-        return _retry_setup(result, work, situation.now)
+        return _retry_setup(result, pending, situation.now)
     follow_up = _decide_next(returned, result, situation)
     # A turn that missed messages and still counts as finished was not continued with them: that was done too often.
     is_out_of_continuations = bool(returned.missed_messages) and follow_up.result.end is TurnEnd.FINISHED
@@ -280,12 +280,12 @@ def decide_follow_up(returned: ReturnedTurn, situation: Situation) -> FollowUp:
 
 
 def _decide_next(returned: ReturnedTurn, result: TurnResult, situation: Situation) -> FollowUp:
-    turn, work, now = returned.turn, returned.work, situation.now
+    turn, pending, now = returned.turn, returned.pending, situation.now
 
     # Was it steered? Interrupted for a message, finished before it got one, or paused as the user asked.
-    if continues_with_message(result, work, returned.missed_messages):
+    if continues_with_message(result, pending, returned.missed_messages):
         steered = replace(result, end=TurnEnd.STEERED, is_own_end=result.end is TurnEnd.FINISHED)
-        is_pause = work.to_pause and not returned.missed_messages
+        is_pause = pending.to_pause and not returned.missed_messages
         why = "the user paused it" if is_pause else "it continues with the message from the user"
         return FollowUp(NextStep.CONTINUE, steered, now, why)
 
@@ -310,11 +310,11 @@ def _decide_next(returned: ReturnedTurn, result: TurnResult, situation: Situatio
     has_failed = result.end in (TurnEnd.FAILED, TurnEnd.IDLE)
     if has_failed and turn.request.accepts_failed_documents and any(result.documents.values()):
         return FollowUp(NextStep.SETTLED, result)
-    if has_failed and _is_worth_verifying(turn, work, result):
+    if has_failed and _is_worth_verifying(turn, pending, result):
         return FollowUp(NextStep.SETTLED, result)
 
     # Is it tried again?
-    retry = _retry(result, turn, work, now)
+    retry = _retry(result, turn, pending, now)
     if retry:
         at, why = retry
         return FollowUp(NextStep.RETRY, result, now if retries_at_once else at, why)
@@ -323,35 +323,35 @@ def _decide_next(returned: ReturnedTurn, result: TurnResult, situation: Situatio
 
 def _follow_unavailable(returned: ReturnedTurn, result: TurnResult, situation: Situation) -> FollowUp | None:
     """What follows if the agent cannot be used now; None if it can be tried again."""
-    turn, work, now = returned.turn, returned.work, situation.now
-    until = find_unavailable_until(result, work, now)
+    turn, pending, now = returned.turn, returned.pending, situation.now
+    until = find_unavailable_until(result, pending, now)
     if until is None:
         return None
     unavailable = {**situation.unavailable, turn.agent: until}
-    agent, at = situation.agents.pick(turn.request, work, unavailable, now)
+    agent, at = situation.agents.pick(turn.request, pending, unavailable, now)
     is_overload = result.end is TurnEnd.OVERLOADED
-    may_hand_over = agent != turn.agent and not (is_overload and work.overloads >= len(OVERLOAD_WAITS))
+    may_hand_over = agent != turn.agent and not (is_overload and pending.overloads >= len(OVERLOAD_WAITS))
     if at == NEVER:
         return FollowUp(NextStep.SETTLED, result)
     if may_hand_over:
         return FollowUp(NextStep.HAND_OVER, result, at, f"{agent} takes over from {turn.agent}")
     if is_overload:
         return None
-    if _is_worth_verifying(turn, work, result):
+    if _is_worth_verifying(turn, pending, result):
         # The work may be done, and the limit may last for hours. If it is not done, the next turn waits.
         return FollowUp(NextStep.SETTLED, result)
     return FollowUp(NextStep.WAIT, result, at, "waiting for the provider's limit")
 
 
-def _is_worth_verifying(turn: Turn, work: PendingWork, result: TurnResult) -> bool:
+def _is_worth_verifying(turn: Turn, pending: PendingWork, result: TurnResult) -> bool:
     """Whether the checks should judge what turns changed that did not finish."""
-    change = add_changes([*(one.change for one in work.earlier), result.change])
+    change = add_changes([*(one.change for one in pending.earlier), result.change])
     return turn.request.verifies_failed_changes and change is not None and change.files > 0
 
 
-def _retry_setup(result: TurnResult, work: PendingWork, now: float) -> FollowUp:
+def _retry_setup(result: TurnResult, pending: PendingWork, now: float) -> FollowUp:
     """Try once more, at once: waiting does not make a setup command better. After that, only the user can help."""
-    if work.attempt == 1:
+    if pending.attempt == 1:
         return FollowUp(NextStep.RETRY, result, now, result.error)
     return FollowUp(NextStep.SETTLED, replace(result, end=TurnEnd.UNAVAILABLE))
 
@@ -364,14 +364,14 @@ def _give_up_overloaded(result: TurnResult) -> TurnResult:
     return replace(result, end=TurnEnd.UNAVAILABLE, error=f"{what} ({result.error})" if result.error else what)
 
 
-def continues_with_message(result: TurnResult, work: PendingWork, missed_messages: tuple[str, ...]) -> bool:
+def continues_with_message(result: TurnResult, pending: PendingWork, missed_messages: tuple[str, ...]) -> bool:
     """Whether the work continues because of what the user said."""
     if result.end is TurnEnd.STEERED:
         return True
     if result.end is not TurnEnd.FINISHED:
         return False
-    is_paused = work.to_pause and (result.answer or {}).get("status") == "paused"
-    return is_paused or (bool(missed_messages) and work.steer_continuations < MAX_STEER_CONTINUATIONS)
+    is_paused = pending.to_pause and (result.answer or {}).get("status") == "paused"
+    return is_paused or (bool(missed_messages) and pending.steer_continuations < MAX_STEER_CONTINUATIONS)
 
 
 def keep_first_text(repair: TurnResult, *, first: TurnResult) -> TurnResult:
@@ -379,25 +379,25 @@ def keep_first_text(repair: TurnResult, *, first: TurnResult) -> TurnResult:
     return replace(repair, text=first.text or repair.text)
 
 
-def _drop_unasked_response(result: TurnResult, work: PendingWork) -> TurnResult:
+def _drop_unasked_response(result: TurnResult, pending: PendingWork) -> TurnResult:
     """Drop what an agent says about steering if the user did not steer it."""
-    if not (result.answer and result.answer.get("steering")) or work.messages or result.received:
+    if not (result.answer and result.answer.get("steering")) or pending.messages or result.received:
         return result
     return replace(result, answer={**result.answer, "steering": None})
 
 
-def _retry(result: TurnResult, turn: Turn, work: PendingWork, now: float) -> tuple[float, str] | None:
+def _retry(result: TurnResult, turn: Turn, pending: PendingWork, now: float) -> tuple[float, str] | None:
     """When and why the work is tried again; None if the result is final."""
     most = turn.request.retries
     attempts = len(RETRY_WAITS) if most is None else min(most, len(RETRY_WAITS))
     match result.end:
-        case TurnEnd.OVERLOADED if work.overloads < len(OVERLOAD_WAITS):
+        case TurnEnd.OVERLOADED if pending.overloads < len(OVERLOAD_WAITS):
             spread = 0.75 + turn.number * _SPREAD_STEP % 1 / 2
-            return now + OVERLOAD_WAITS[work.overloads] * spread, result.error or "the provider is overloaded"
-        case TurnEnd.INTERRUPTED if work.interruptions < MAX_INTERRUPTIONS:
+            return now + OVERLOAD_WAITS[pending.overloads] * spread, result.error or "the provider is overloaded"
+        case TurnEnd.INTERRUPTED if pending.interruptions < MAX_INTERRUPTIONS:
             return now, "the turn was interrupted"
-        case TurnEnd.FAILED | TurnEnd.IDLE | TurnEnd.INTERRUPTED if work.attempt <= attempts:
-            return now + RETRY_WAITS[work.attempt - 1], result.error or f"the turn ended as {result.end}"
+        case TurnEnd.FAILED | TurnEnd.IDLE | TurnEnd.INTERRUPTED if pending.attempt <= attempts:
+            return now + RETRY_WAITS[pending.attempt - 1], result.error or f"the turn ended as {result.end}"
         case _:
             return None
 

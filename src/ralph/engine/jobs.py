@@ -143,7 +143,7 @@ class Jobs:
             return
         match work:
             case TurnRequest():
-                self.start_turn(work, self.ledger.work.get(work.key) or PendingWork())
+                self.start_turn(work, self.ledger.pending.get(work.key) or PendingWork())
             case RunChecks():
                 self._jobs[work.key] = asyncio.create_task(self._run_checks(work))
             case Commit():
@@ -390,7 +390,7 @@ class Jobs:
 
     async def _run_turn(self, request: TurnRequest, turn: Turn) -> ReturnedTurn:
         """Run or adopt one turn, and take a snapshot of the tree it left."""
-        pending = self.ledger.work[request.key]
+        pending = self.ledger.pending[request.key]
         adopted_at = self.ports.clock.now()
         try:
             with self.activity.working():
@@ -410,7 +410,7 @@ class Jobs:
         return ReturnedTurn(
             turn=turn,
             result=result,
-            work=pending,
+            pending=pending,
             missed_messages=self.ledger.signals.list_missed(
                 pending.opened_at, request.role, is_actor=request.is_actor, received=received
             ),

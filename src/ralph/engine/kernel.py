@@ -212,7 +212,7 @@ class Kernel(Generic[S]):
         elif was_stopped:
             self._record_user_changes()
         self._jobs.journal_ref_changes(self.ledger.last_turn_number, ignore_commits=True)
-        for key, pending in self.ledger.work.items():
+        for key, pending in self.ledger.pending.items():
             if pending.open_turn:
                 self._jobs.start_turn(self._find_request(key, pending.open_turn), pending)
 
@@ -222,7 +222,7 @@ class Kernel(Generic[S]):
         What a killed turn left cannot be told apart from that: it counts as the turn's.
         """
         snapshots = self.ports.snapshots
-        if snapshots is None or any(pending.open_turn for pending in self.ledger.work.values()):
+        if snapshots is None or any(pending.open_turn for pending in self.ledger.pending.values()):
             return
         change = snapshots.take_user_changes()
         if change.files:
@@ -346,7 +346,7 @@ class Kernel(Generic[S]):
     def _find_quota_limit(self, request: TurnRequest) -> Stop | None:
         """Why a turn may not start although nothing of the run is used up: its agent's share of a quota is."""
         ledger, now = self.ledger, self.ports.clock.now()
-        pending = ledger.work.get(request.key) or PendingWork()
+        pending = ledger.pending.get(request.key) or PendingWork()
         agent, at = self._start.agents.pick(request, pending, ledger.list_unavailable(now), now)
         quota = ledger.quotas.get(agent)
         if at <= now or not ledger.limits.is_over_quota(quota, now):
@@ -412,7 +412,7 @@ class Kernel(Generic[S]):
             retry_reason=follow_up.reason,
             repair_follows=follow_up.next is NextStep.REPAIR,
             missed_messages=returned.missed_messages,
-            earlier=returned.work.earlier,
+            earlier=returned.pending.earlier,
         )
         was_over = ledger.limits.is_over_quota(ledger.quotas.get(turn.agent), now)
         self._record_event(ended)

@@ -245,7 +245,8 @@ class Ledger:
     spent: Spent = field(default_factory=Spent)
     last_turn_number: int = 0
     """The highest turn number taken."""
-    work: dict[str, PendingWork] = field(default_factory=dict)
+    pending: dict[str, PendingWork] = field(default_factory=dict)
+    """The work that is not settled yet, by key."""
     paused: bool = False
     pause_message: str = ""
     """What the user said with the pause."""
@@ -308,7 +309,7 @@ class Ledger:
             case TaskChanged(task=task, state=state, reason=reason):
                 self.task_states[task] = state, reason
             case TurnStarted() as entry:
-                self.work.setdefault(entry.key, PendingWork()).note_turn_started(entry, record.at)
+                self.pending.setdefault(entry.key, PendingWork()).note_turn_started(entry, record.at)
                 self.last_turn_number = max(self.last_turn_number, entry.turn)
                 self.hand_overs = add_hand_over(self.hand_overs, entry)
             case TurnEnded() as entry:
@@ -358,8 +359,8 @@ class Ledger:
             self.pause_message = signal.message.strip() if self.paused else ""
             self.paused_by_key = self.paused and signal.name.startswith(CTRL_C)
         if signal.type is SignalType.PAUSE:
-            for work in self.work.values():
-                work.to_pause = True
+            for pending in self.pending.values():
+                pending.to_pause = True
         if signal.type is SignalType.ABORT:
             self.aborted, self.abort_completed = signal, False
         elif signal.type is SignalType.RESUME and self.abort_completed:
@@ -367,19 +368,19 @@ class Ledger:
 
     def _end_turn(self, entry: TurnEnded, at: float) -> None:
         self.spent = entry.spent
-        work = self.work.get(entry.key)
-        until = find_unavailable_until(entry.result, work, at) if work else None
-        if work and until is not None:
-            self.unavailable[work.agent] = until
-            self.unavailable_because[work.agent] = _describe_unavailable(entry.result)
-        if work and entry.result.quota:
-            self.quotas[work.agent] = entry.result.quota
+        pending = self.pending.get(entry.key)
+        until = find_unavailable_until(entry.result, pending, at) if pending else None
+        if pending and until is not None:
+            self.unavailable[pending.agent] = until
+            self.unavailable_because[pending.agent] = _describe_unavailable(entry.result)
+        if pending and entry.result.quota:
+            self.quotas[pending.agent] = entry.result.quota
         if entry.result.usage.cost is not None:
             self.costs.setdefault(entry.role, deque(maxlen=_REMEMBERED_COSTS)).append(entry.result.usage.cost)
         if entry.settles_work:
-            self.work.pop(entry.key, None)
+            self.pending.pop(entry.key, None)
         else:
-            self.work.setdefault(entry.key, PendingWork()).note_turn_ended(entry)
+            self.pending.setdefault(entry.key, PendingWork()).note_turn_ended(entry)
 
     def list_unavailable(self, now: float) -> dict[str, float]:
         """Until when agents cannot be used, among them those that have used up their share of a quota."""
@@ -403,12 +404,12 @@ class Ledger:
 
     def count_iterations_in_progress(self, excluding: str) -> int:
         """Iterations that have begun and not been counted yet, except one."""
-        return sum(work.is_iteration for key, work in self.work.items() if key != excluding)
+        return sum(pending.is_iteration for key, pending in self.pending.items() if key != excluding)
 
     @property
     def reserved(self) -> float:
         """The money set aside for turns that are in progress."""
-        return sum(work.open_turn.reserved for work in self.work.values() if work.open_turn)
+        return sum(pending.open_turn.reserved for pending in self.pending.values() if pending.open_turn)
 
     def extend_limits(self, *, is_guided: bool = False) -> Limits:
         """The limits for a resume: the allowance that the run ended on is granted once more.

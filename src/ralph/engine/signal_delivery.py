@@ -92,9 +92,9 @@ class SignalDelivery:
     async def send_to_adopted_turns(self) -> None:
         """Send adopted turns the messages that they did not get yet."""
         for turn in self._jobs.running_turns:
-            work = self._ledger.work[turn.request.key]
+            pending = self._ledger.pending[turn.request.key]
             log, role, is_actor = self._ledger.signals, turn.request.role, turn.request.is_actor
-            late = log.list_missed(work.opened_at, role, is_actor=is_actor, received=())
+            late = log.list_missed(pending.opened_at, role, is_actor=is_actor, received=())
             ids = {*late, *(signal.id for signal in log.list_undelivered(role, is_actor=is_actor))}
             for id, one in list(log.accepted.items()):
                 if id in ids and log.is_new_to_turn(id, turn.number):

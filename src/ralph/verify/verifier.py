@@ -52,7 +52,7 @@ from ralph.verify.measures import mark_unstable_figures
 from ralph.verify.results import find_missing_tests, find_own_name
 from ralph.verify.runner import CheckRunner
 from ralph.verify.summaries import has_lasting_summary
-from ralph.verify.work import TreeComparison
+from ralph.verify.tree_comparison import TreeComparison
 from ralph.workspace.isolation import Isolation
 
 _RULES_THAT_EXPLAIN_FEWER_TESTS = frozenset((Rule.TEST_SKIPPED, Rule.TEST_DELETED))
@@ -119,12 +119,12 @@ class Verifier:
     """Where the user's branches, tags and stash stood before the run."""
     isolation: Isolation | None = None
     """What the checks of a clean room may read and write."""
-    _work: TreeComparison | None = field(default=None, init=False)
+    _comparison: TreeComparison | None = field(default=None, init=False)
     _room: CleanRoom | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if self.snapshots:
-            self._work = TreeComparison(self.snapshots, self.runner, self.rejected_trees)
+            self._comparison = TreeComparison(self.snapshots, self.runner, self.rejected_trees)
 
     def _open_room(self, snapshots: Snapshots) -> CleanRoom:
         """The clean room of this tree, made when it is first needed."""
@@ -171,10 +171,10 @@ class Verifier:
                 rehearsal = await self._open_room(self.snapshots).rehearse(verdict, checks)
                 verdict = replace(verdict, rehearsal=rehearsal)
             self.baseline = verdict
-        elif verdict.passed and self._work:
-            verdict = await self._make_counterproof(self._work).require_go_tests(verdict, checks)
+        elif verdict.passed and self._comparison:
+            verdict = await self._make_counterproof(self._comparison).require_go_tests(verdict, checks)
         # Before the first turn there is no work yet, unless an earlier run left some.
-        is_begun = not is_baseline or (self._work is not None and self._work.earlier is not None)
+        is_begun = not is_baseline or (self._comparison is not None and self._comparison.earlier is not None)
         if verdict.passed and is_begun:
             verdict = await self.review_changes(
                 verdict, checks, seen_failing, is_baseline=is_baseline, is_final=is_final and not is_baseline
@@ -204,8 +204,8 @@ class Verifier:
 
     def note_turn(self) -> None:
         """Before a turn: record that the tree is not verified any more, and which files git ignores."""
-        if self._work:
-            self._work.note_turn(self._before)
+        if self._comparison:
+            self._comparison.note_turn(self._before)
         if self._has_room and self.snapshots:
             self._open_room(self.snapshots).record_ignored()
 
@@ -232,9 +232,9 @@ class Verifier:
 
     async def _warn_early(self, verdict: Verdict, checks: Sequence[Check]) -> Verdict:
         """The verdict with warnings of what would hold the work up if the checks passed, so that no turn builds on it."""
-        if self._work is None or not verdict.failed or verdict.unrunnable:
+        if self._comparison is None or not verdict.failed or verdict.unrunnable:
             return verdict
-        changes = await asyncio.to_thread(self._work.find_changes)
+        changes = await asyncio.to_thread(self._comparison.find_changes)
         findings = await asyncio.to_thread(self._collect, checks, verdict, changes)
         # A failing check runs fewer tests for many reasons.
         counts = [one for one in findings if one.severity is Severity.ERROR and one.rule is not Rule.FEWER_TESTS]
@@ -322,19 +322,19 @@ class Verifier:
         is_final: bool = False,
     ) -> Verdict:
         """The verdict with what the guards found, without what the counter-proof rebuts."""
-        changes = await asyncio.to_thread(self._work.find_changes) if self._work else []
+        changes = await asyncio.to_thread(self._comparison.find_changes) if self._comparison else []
         findings = await asyncio.to_thread(self._collect, checks, verdict, changes)
-        if self._work:
-            findings += self._work.find_earlier_findings()
-            all_changes = [*changes, *self._work.find_user_changes()]
+        if self._comparison:
+            findings += self._comparison.find_earlier_findings()
+            all_changes = [*changes, *self._comparison.find_user_changes()]
             findings += find_unexplained_success(self._before, verdict, checks, all_changes)
         findings = self._without_allowed(findings, changes)
-        if self._work is None:
+        if self._comparison is None:
             return replace(verdict, findings=tuple(findings))
-        counterproof = self._make_counterproof(self._work)
+        counterproof = self._make_counterproof(self._comparison)
         findings = await counterproof.review(findings, changes, checks)
         verdict = replace(verdict, findings=tuple(findings))
-        named = self._work.name_earlier_run(verdict.blocking_findings) if is_baseline else None
+        named = self._comparison.name_earlier_run(verdict.blocking_findings) if is_baseline else None
         if named:
             verdict = replace(verdict, findings=(*verdict.findings, named))
         if seen_failing and verdict.passed and not self._may_change_tests:
@@ -356,7 +356,7 @@ class Verifier:
             and all(finding.rule is Rule.CLEAN_ROOM for finding in verdict.blocking_findings)
         ):
             verdict = _accept(verdict, reason)
-        self._work.record(verdict, self._before)
+        self._comparison.record(verdict, self._before)
         return verdict
 
     async def _confirm_in_room(
@@ -432,20 +432,20 @@ class Verifier:
     def _collect(self, checks: Sequence[Check], verdict: Verdict, changes: Sequence[FileChange]) -> list[Finding]:
         """What the rules find, on the changes and on the run."""
         found = find_changed_inputs(self.rules.inputs, {change.path for change in changes})
-        if self.snapshots is None or self._work is None:
+        if self.snapshots is None or self._comparison is None:
             history = self.user_refs.findings() if self.user_refs else []
             return [*found, *find_fewer_tests(self._before, verdict, changes), *history]
         commands = [check.command for check in checks if check.command]
         texts = [change for change in changes if (change.old, change.new) != (None, None)]
         failed_before = [test for result in (self._before.failed if self._before else ()) for test in result.failing]
-        unchanged = self._work.read_unchanged(changes)
+        unchanged = self._comparison.read_unchanged(changes)
         scanned = scan(
             texts, checks=commands, unchanged=unchanged, failed_before=() if verdict.failed else failed_before
         )
         found += _raise_for_coverage(scanned, checks)
         if not any(finding.rule in _RULES_THAT_EXPLAIN_FEWER_TESTS for finding in found):
-            found += find_fewer_tests(self._before, verdict, changes, self._work.find_user_changes())
-        own = self._work.find_own_changes() if self.rules.scope else []
+            found += find_fewer_tests(self._before, verdict, changes, self._comparison.find_user_changes())
+        own = self._comparison.find_own_changes() if self.rules.scope else []
         return [*found, *find_out_of_scope(self.rules.scope, own), *self.snapshots.history()]
 
     def _make_counterproof(self, work: TreeComparison) -> Counterproof:
@@ -467,7 +467,7 @@ class Verifier:
     @property
     def _before(self) -> Verdict | None:
         """What the checks said before the work began; if it began in a run that was rejected, before that run."""
-        earlier = self._work.earlier if self._work else None
+        earlier = self._comparison.earlier if self._comparison else None
         return earlier.baseline if earlier and earlier.baseline else self.baseline
 
     @property

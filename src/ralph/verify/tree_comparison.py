@@ -1,4 +1,4 @@
-"""The work of a run: what changed since before it, and what the guards rejected in an earlier run on the same tree, or it left.
+"""Compares the tree with its state before the run, or before an earlier run that left changes that no verdict accepts.
 
 A run leaves changes that no verdict covers if it is killed or aborted before its checks ran, or ends with failing checks,
 where a finding of the guards is only a warning. If the next run took such a tree as its baseline, a skipped test would

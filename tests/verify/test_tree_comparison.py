@@ -12,7 +12,7 @@ from ralph.core.checks import CheckResult, CheckStatus, Finding, Rule, Severity,
 from ralph.git.snapshots import Snapshots
 from ralph.store.rejected_trees import RejectedTree, RejectedTrees, UnjudgedRun, hash_content
 from ralph.verify.runner import CheckRunner
-from ralph.verify.work import TreeComparison
+from ralph.verify.tree_comparison import TreeComparison
 
 FIRST, SECOND = "261115-093000-aaaa", "261115-101500-bbbb"
 BASELINE = Verdict((CheckResult("`pytest` passes", CheckStatus.FAILED, 1.0),))
