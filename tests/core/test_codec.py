@@ -17,7 +17,7 @@ from ralph.core.errors import RalphError, StateError
 from ralph.core.events import MergeEnded, TurnStarted
 from ralph.core.signals import Signal
 from ralph.core.turns import AgentEvent
-from ralph.documents.run_record import RunRecord
+from ralph.documents.run_record import AgentSelection, AgentSpec, RunRecord, TreeSettings
 from ralph.workflows.hats.state import HatsState, Wave, WaveWorker
 from ralph.workflows.loop.state import LoopState
 from ralph.workflows.merge_rules import Queue, QueuedMerge
@@ -146,6 +146,11 @@ def test_a_journal_of_an_earlier_version_is_read_under_its_former_names() -> Non
     assert ENTRY_TYPES["signal.heard"] is NAMES["signal.received"]
 
 
+RECORD = {"id": "r", "workflow": "loop", "task": "x", "criterion": "", "checks": [], "created_at": 1.0}
+AGENTS = to_plain(AgentSelection((AgentSpec("claude"),)))
+TREES = to_plain(TreeSettings(setup=("make",)))
+
+
 @pytest.mark.parametrize(
     ("kind", "former", "now"),
     [
@@ -162,6 +167,11 @@ def test_a_journal_of_an_earlier_version_is_read_under_its_former_names() -> Non
             MergeEnded,
             {"key": "merge-a-1-1", "workspace": "a/1", "end": "conflict", "moved": True},
             {"key": "merge-a-1-1", "worktree": "a/1", "end": "conflict", "others_merged": True},
+        ),
+        (
+            RunRecord,
+            {**RECORD, "crew": AGENTS, "trees": TREES},
+            {**RECORD, "agents": AGENTS, "tree_settings": TREES},
         ),
         (Queue, {"most_resolves": 3}, {"max_failed_resolutions": 3}),
         (

@@ -237,7 +237,7 @@ def test_a_set_up_command_that_fails_fails_the_turn_and_says_why(repo: Path) -> 
         AgentSelection((agent,)),
         time.time(),
         limits=Limits(None, 1.0),
-        trees=trees,
+        tree_settings=trees,
     )
     run = create_run(Project(repo), record, WorkLocation.BRANCH)[0]
     driven(repo, run)

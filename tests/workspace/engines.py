@@ -42,11 +42,19 @@ def write(root: Path, files: dict[str, str]) -> None:
 
 
 def begin(
-    root: Path, location: WorkLocation = WorkLocation.BRANCH, trees: TreeSettings | None = None, **more: Any
+    root: Path, location: WorkLocation = WorkLocation.BRANCH, tree_settings: TreeSettings | None = None, **more: Any
 ) -> RunDir:
     """A run whose tasks have worktrees."""
     record = RunRecord(
-        "", "graph", "the task", "", (), AgentSelection((AGENT,)), time.time(), trees=trees or TreeSettings(), **more
+        "",
+        "graph",
+        "the task",
+        "",
+        (),
+        AgentSelection((AGENT,)),
+        time.time(),
+        tree_settings=tree_settings or TreeSettings(),
+        **more,
     )
     return create_run(Project(root), record, location)[0]
 

@@ -115,7 +115,7 @@ class TestTurns:
         assert (repo / "a.txt").read_text() == "uncommitted work of the user\n"
 
     def test_a_turn_that_is_ended_while_its_worktree_is_made_does_not_begin(self, repo: Path) -> None:
-        run = begin(repo, trees=TreeSettings(setup=(f"touch {repo.parent}/making; sleep 3",)))
+        run = begin(repo, tree_settings=TreeSettings(setup=(f"touch {repo.parent}/making; sleep 3",)))
 
         async def main() -> None:
             async with engine(repo, run) as e:
@@ -230,7 +230,7 @@ class TestWorktreeSetup:
         write(repo, {".env": "KEY=1\n", "data/deep/x": "x", "node_modules/m/index.js": "m"})
         (repo / "data/link").symlink_to("nowhere")
         trees = TreeSettings(copy=(".env", "data", "missing"), share=("node_modules", "cache/of/mine"))
-        run = begin(repo, trees=trees)
+        run = begin(repo, tree_settings=trees)
         check = "test -f .env && test -f data/deep/x && test -f node_modules/m/index.js && test -d cache/of/mine"
 
         async def main() -> None:
@@ -255,7 +255,7 @@ class TestWorktreeSetup:
 
     def test_incomplete_copy_is_never_used_as_complete(self, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write(repo, {"data/1": "1", "data/2": "2"})
-        run = begin(repo, trees=TreeSettings(copy=("data",)))
+        run = begin(repo, tree_settings=TreeSettings(copy=("data",)))
         copied: list[Path] = []
 
         def full(source: str, target: str, **more: Any) -> None:
@@ -280,7 +280,7 @@ class TestWorktreeSetup:
         ready, broken = repo.parent / "ready", repo.parent / "broken"
         broken.touch()
         setup = f"test ! -f {broken} && sleep 0.3 && touch {ready}"
-        run = begin(repo, WorkLocation.WORKTREE, trees=TreeSettings(setup=(setup,)))
+        run = begin(repo, WorkLocation.WORKTREE, tree_settings=TreeSettings(setup=(setup,)))
         checks = [Check(f"test -f {ready}")]
 
         async def main() -> None:
@@ -299,7 +299,7 @@ class TestWorktreeSetup:
         write(repo, {"package.json": "{}\n"})
         git(repo, "add", "-A")
         git(repo, "commit", "-q", "-m", "package")
-        run = begin(repo, trees=TreeSettings(setup=setup, most_bytes=1))
+        run = begin(repo, tree_settings=TreeSettings(setup=setup, most_bytes=1))
 
         async def main() -> None:
             async with engine(repo, run) as e:

@@ -91,14 +91,14 @@ def build_kernel(
     _refuse_changed(run, ledger, frozen)
     record = with_user_changes(record, ledger)
 
-    tree = _open_work_tree(project, run, record)
-    _refuse_lost_base(run, records, tree.snapshots)
-    user_refs = _open_user_refs(run, tree, ledger)
-    sandbox = open_sandbox(record.sandbox, tree.environment, record.agents)
+    work_tree = _open_work_tree(project, run, record)
+    _refuse_lost_base(run, records, work_tree.snapshots)
+    user_refs = _open_user_refs(run, work_tree, ledger)
+    sandbox = open_sandbox(record.sandbox, work_tree.environment, record.agents)
     agents = {label: registry.make_adapter(spec, record.prices) for label, spec in record.agents.by_label.items()}
-    warnings = _prepare_tree(root, tree, agents, sandbox)
+    warnings = _prepare_tree(root, work_tree, agents, sandbox)
     workspaces = _build_workspaces(
-        project, run, record, keeper=keeper, agents=agents, tree=tree, records=records, sandbox=sandbox
+        project, run, record, keeper=keeper, agents=agents, work_tree=work_tree, records=records, sandbox=sandbox
     )
     workspaces.verifier.user_refs = user_refs
 
@@ -114,7 +114,9 @@ def build_kernel(
         reopens=resumes and record.workflow in SESSION_WORKFLOWS,
         later_changes=find_changes_of_others(project, run, since_last_turn=True) if resumes else {},
     )
-    ports = _build_ports(root, run, record, documents=documents, observer=observer, tree=tree, workspaces=workspaces)
+    ports = _build_ports(
+        root, run, record, documents=documents, observer=observer, work_tree=work_tree, workspaces=workspaces
+    )
     return Kernel(kind.workflow(record, root, limits), ports, ledger, start)
 
 
@@ -135,7 +137,7 @@ def _open_work_tree(project: Project, run: RunDir, record: RunRecord) -> _WorkTr
     if record.workspace != ".":
         own = worktree.ensure_worktree(project.root, run.id)
         environment = with_git_ceiling(environment, own)
-        copied_paths = WorktreeSetup(project.root, record.trees).paths(own)
+        copied_paths = WorktreeSetup(project.root, record.tree_settings).paths(own)
     workspace = project.workspace(record)
     snapshots = None
     if record.snapshots:
@@ -153,11 +155,11 @@ def _open_work_tree(project: Project, run: RunDir, record: RunRecord) -> _WorkTr
     return _WorkTree(workspace, environment, snapshots)
 
 
-def _prepare_tree(root: Path, tree: _WorkTree, agents: Mapping[str, Adapter], sandbox: Sandbox) -> list[str]:
+def _prepare_tree(root: Path, work_tree: _WorkTree, agents: Mapping[str, Adapter], sandbox: Sandbox) -> list[str]:
     """Prepare the agents and the tree for a run. Returns what the user should know; some of it is empty."""
-    warnings = [agent.prepare(tree.environment) for agent in agents.values()]
-    if tree.snapshots is None:
-        warnings.append(_hide_own_files(root, tree.workspace))
+    warnings = [agent.prepare(work_tree.environment) for agent in agents.values()]
+    if work_tree.snapshots is None:
+        warnings.append(_hide_own_files(root, work_tree.workspace))
     if replaced := settings.list_overrides(root):
         warnings.append(f"this project replaces Ralph's prompts: {', '.join(replaced)}")
     return warnings + list_sandbox_notices(sandbox, settings.load_user_settings().sandbox)
@@ -170,13 +172,13 @@ def _build_workspaces(
     *,
     keeper: KeeperClient,
     agents: Mapping[str, Adapter],
-    tree: _WorkTree,
+    work_tree: _WorkTree,
     records: list[Record],
     sandbox: Sandbox,
 ) -> Workspaces:
     """What runs turns and checks, in the run's own workspace and in others."""
-    secrets = find_secrets(tree.environment)
-    shared = tuple(project.root / name for name in record.trees.share)
+    secrets = find_secrets(work_tree.environment)
+    shared = tuple(project.root / name for name in record.tree_settings.share)
     isolation = Isolation(sandbox=sandbox, root=project.root, run_dir=run.path, top=project.root, shared=shared).move(
         project.tree(record)
     )
@@ -184,21 +186,21 @@ def _build_workspaces(
         run_dir=run.path,
         record=record,
         root=project.root,
-        workspace=tree.workspace,
-        files=TurnFiles(tree.workspace, secrets),
+        workspace=work_tree.workspace,
+        files=TurnFiles(work_tree.workspace, secrets),
         keeper=keeper,
         agents=agents,
         templates={name: settings.load_prompt(name, project.root) for name in ("repair", "continue")},
-        environment=tree.environment,
+        environment=work_tree.environment,
         hidden=secrets,
         isolation=isolation,
     )
     runner = CheckRunner(
         run_dir=run.path,
         run_id=run.id,
-        workspace=tree.workspace,
+        workspace=work_tree.workspace,
         keeper=keeper,
-        environment=check_environment(tree.environment),
+        environment=check_environment(work_tree.environment),
         secrets=secrets,
         isolate=isolation.isolate_check,
     )
@@ -212,15 +214,20 @@ def _build_workspaces(
         accepted=record.accepted,
         clean_room=CleanRoomSettings(
             is_on=record.clean_room,
-            setup=record.trees.setup,
-            setup_seconds=record.trees.setup_seconds,
-            keep=record.trees.copy,
+            setup=record.tree_settings.setup,
+            setup_seconds=record.tree_settings.setup_seconds,
+            keep=record.tree_settings.copy,
         ),
         has_judge=record.workflow == "loop" and record.require != "proven",
     )
-    trees = open_rejected_trees(project.root)
+    rejected_trees = open_rejected_trees(project.root)
     verifier = Verifier(
-        runner, tree.snapshots, rules, *_find_known_verdicts(records), rejected_trees=trees, isolation=isolation
+        runner,
+        work_tree.snapshots,
+        rules,
+        *_find_known_verdicts(records),
+        rejected_trees=rejected_trees,
+        isolation=isolation,
     )
     return Workspaces(turns, verifier, runner, record)
 
@@ -232,7 +239,7 @@ def _build_ports(
     *,
     documents: Documents,
     observer: Observer,
-    tree: _WorkTree,
+    work_tree: _WorkTree,
     workspaces: Workspaces,
 ) -> Ports:
     """Everything that the kernel acts through."""
@@ -244,9 +251,9 @@ def _build_ports(
         mailbox=run.mailbox,
         clock=SystemClock(),
         observer=observer,
-        snapshots=tree.snapshots,
+        snapshots=work_tree.snapshots,
         user_refs=workspaces.verifier.user_refs,
-        committer=_build_committer(run, record, tree.snapshots),
+        committer=_build_committer(run, record, work_tree.snapshots),
         merger=merger,
         slots=_build_slots(run, record, root),
         lander=Lander(root, record, merger) if record.branch else None,
@@ -276,7 +283,7 @@ def _build_slots(run: RunDir, record: RunRecord, root: Path) -> Slots:
     limits = record.slots if record.branch else replace(record.slots, run=1)
 
     def room() -> str:
-        return explain_no_room(root, record.trees.most_bytes)
+        return explain_no_room(root, record.tree_settings.most_bytes)
 
     slots = Slots(run=run.id, run_lock=run.path / "lock", limits=limits, path=slots_path(), kinds=kinds, room=room)
     try:
@@ -350,15 +357,17 @@ def _rebuild_changed_state(
     return documents.rebuild_changed_state(time.time(), rebuilt)
 
 
-def _open_user_refs(run: RunDir, tree: _WorkTree, ledger: Ledger) -> UserRefs | None:
+def _open_user_refs(run: RunDir, work_tree: _WorkTree, ledger: Ledger) -> UserRefs | None:
     """The user's branches, tags and stash, if there is a repository around the workspace."""
-    repository = find_repository(tree.workspace) if shutil.which("git") else None
+    repository = find_repository(work_tree.workspace) if shutil.which("git") else None
     if repository is None:
         return None
     before = ledger.refs
-    if before is None and tree.snapshots and ledger.snapshots:
-        before = tree.snapshots.refs()  # an older version kept the record there alone
-    return UserRefs(repository, run.id, before, submodules=tree.snapshots.submodules if tree.snapshots else ())
+    if before is None and work_tree.snapshots and ledger.snapshots:
+        before = work_tree.snapshots.refs()  # an older version kept the record there alone
+    return UserRefs(
+        repository, run.id, before, submodules=work_tree.snapshots.submodules if work_tree.snapshots else ()
+    )
 
 
 def _refuse_lost_base(run: RunDir, records: list[Record], snapshots: Snapshots | None) -> None:

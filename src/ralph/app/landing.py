@@ -102,7 +102,7 @@ async def _merge_in_scratch(
             environment=environment,
             secrets=secrets,
         )
-        setup = WorktreeSetup(project.root, record.trees)
+        setup = WorktreeSetup(project.root, record.tree_settings)
         await asyncio.to_thread(setup.copy_files, scratch)
         await setup.set_up(scratch, runner, scratch.name, "")
         return candidate.commit, await runner.run("land", record.checks)

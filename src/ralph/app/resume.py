@@ -338,7 +338,7 @@ def list_programs(record: RunRecord) -> Iterator[tuple[str, str]]:
         yield "agent", f"{variables}{words}" + (f" (scenario {spec.scenario})" if spec.scenario else "")
     for check in record.checks:
         yield "check", check.command or check.title
-    for command in record.trees.setup:
+    for command in record.tree_settings.setup:
         yield "setup", command
 
 

@@ -77,10 +77,10 @@ async def run_engine(
         # Callbacks run in reverse order: the row is read when no engine works on the run any more.
         cleanup.callback(remember_row, project, run)
         cleanup.callback(lock.release)
-        tree = _open_tree_lock(project, run, record)
-        cleanup.callback(tree.release)
-        tree.acquire()
-        keeper = KeeperClient(run.path, tree.acquire)
+        tree_lock = _open_tree_lock(project, run, record)
+        cleanup.callback(tree_lock.release)
+        tree_lock.acquire()
+        keeper = KeeperClient(run.path, tree_lock.acquire)
         keeper.attach()
         try:
             workflow_observers = find_workflow_kind(record.workflow).observers(project.root, run.id)
@@ -93,7 +93,7 @@ async def run_engine(
                 record,
                 keeper=keeper,
                 observer=watchers,
-                notices=(*notices, notifier_warning, tree.notice),
+                notices=(*notices, notifier_warning, tree_lock.notice),
                 granted=granted,
                 resumes=resumes,
             )

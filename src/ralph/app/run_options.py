@@ -127,7 +127,7 @@ def build_record(
         sandbox=find_asked_level(options.sandbox),
         land=options.land or config.land or usual_land,
         slots=_read_slot_limits(config.slots, require_positive("--parallel", options.parallel, None)),
-        trees=_read_tree_settings(config.workspace, project),
+        tree_settings=_read_tree_settings(config.workspace, project),
         directory=project.directory,
         loop=loop or LoopRunSettings(),
         session=session or SessionRunSettings(),

@@ -258,7 +258,7 @@ def _remove_run(project: Project, run: RunDir) -> list[str]:
             Snapshots.open(project.root, project.tree(record), run.id, run.path).drop()
         for tree in worktree.find_worktrees(project.root):
             into = (record.branch,) if tree.branch != record.branch else ()
-            out = WorktreeSetup(tree.root, record.trees).paths(tree)
+            out = WorktreeSetup(tree.root, record.tree_settings).paths(tree)
             if tree.run == run.id and not (removal := worktree.remove(tree, *into, leaving_out=out)):
                 kept.append(f"{tree.path.relative_to(project.root)} on {tree.branch}: {removal.why_not}")
         kept += worktree.delete_run_refs(project.root, run.id)
@@ -318,7 +318,7 @@ def _remove_worktree(run: RunDir, tree: "Worktree", *, really: bool) -> "Removal
 
     try:
         record = run.record()
-        out = WorktreeSetup(tree.root, record.trees).paths(tree)
+        out = WorktreeSetup(tree.root, record.tree_settings).paths(tree)
         into = (record.branch,) if record.branch and tree.branch != record.branch else ()
     except (RalphError, OSError):
         out, into = (), ()

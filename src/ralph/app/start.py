@@ -39,8 +39,8 @@ from ralph.store.files import is_inside, read_limited
 from ralph.store.rejected_trees import RejectedTree, hash_content, open_rejected_trees
 from ralph.store.runs import Project, RunDir
 from ralph.verify.changed_files import is_judge_file
-from ralph.verify.verifier import compile_glob
 from ralph.verify.tree_comparison import find_left_changes
+from ralph.verify.verifier import compile_glob
 from ralph.workflows.loop.state import Phase, TaskType, warn_if_too_few
 from ralph.workspace.merger import read_current_branch
 
@@ -203,7 +203,7 @@ def create_run(
             location = WorkLocation.HERE
             notices = ("one turn at a time: worktrees need a git repository with a commit",)
         if location is not WorkLocation.HERE:
-            _refuse_tracked(project.root, record.trees)
+            _refuse_tracked(project.root, record.tree_settings)
             record = replace(record, onto=read_current_branch(project.root))
         if location is WorkLocation.WORKTREE:
             tree = worktree.ensure_worktree(project.root, run.id)
@@ -245,9 +245,9 @@ def _advise_to_start_again(error: RalphError) -> None:
     error.todo = error.todo.replace("`ralph resume`", "start again")
 
 
-def _refuse_tracked(root: Path, trees: TreeSettings) -> None:
+def _refuse_tracked(root: Path, tree_settings: TreeSettings) -> None:
     """Refuse to copy tracked files. They are in every worktree already, and a copy would overwrite changes to them."""
-    for setting, names in (("copy", trees.copy), ("share", trees.share)):
+    for setting, names in (("copy", tree_settings.copy), ("share", tree_settings.share)):
         for name in names:
             if Git(root).with_options(GIT_LITERAL_PATHSPECS="1").run("ls-files", "-z", "--", name).out:
                 todo = f"take it out of `workspace.{setting}`: tracked files are in every worktree"

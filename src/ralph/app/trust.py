@@ -86,7 +86,7 @@ def find_consent_to_start(
     commands = dict.fromkeys(check.command for check in record.checks if check.command)
     items = [
         *_list_agents(record.agents),
-        *_list_scripts(root, record.agents, record.trees.setup),
+        *_list_scripts(root, record.agents, record.tree_settings.setup),
         *(Item(f"check {one}", one) for one in commands if not any(one in text for text in criteria_typed)),
         *list_project_items(root, files, settings_dir=project.find_settings_dir(record.directory)),
         *_list_git_programs(root),
@@ -109,7 +109,7 @@ def find_consent_to_resume(project: Project, record: RunRecord) -> Consent:
     items = [
         *_list_settings(root, settings_dir, _READ_ON_RESUME),
         *_list_files(root),
-        *_list_scripts(root, record.agents, record.trees.setup),
+        *_list_scripts(root, record.agents, record.tree_settings.setup),
     ]
     return Consent(root, tuple(find_new(root, items)), f"Runs in {root} read this.")
 

@@ -185,7 +185,7 @@ class RunRecord:
     onto: str = ""
     """The full name of the branch that the user was on; empty if they were on none."""
     slots: SlotLimits = field(default_factory=SlotLimits)
-    trees: TreeSettings = field(default_factory=TreeSettings)
+    tree_settings: TreeSettings = field(default_factory=TreeSettings, metadata=former_name("trees"))
     loop: LoopRunSettings = field(default_factory=LoopRunSettings)
     session: SessionRunSettings = field(default_factory=SessionRunSettings)
     hats: HatsSettings | None = None

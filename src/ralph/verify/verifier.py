@@ -161,9 +161,9 @@ class Verifier:
         `is_final` is whether the work is done if the checks pass. Then a clean room has to confirm it.
         """
         is_baseline = WorkKey.parse(key) == BASELINE
-        tree = (self.snapshots.latest() or "") if self.snapshots else ""
-        results = await self._run_checks(key, checks, tree)
-        verdict = Verdict(tuple(self._require_tests(result) for result in results), snapshot=tree)
+        snapshot = (self.snapshots.latest() or "") if self.snapshots else ""
+        results = await self._run_checks(key, checks, snapshot)
+        verdict = Verdict(tuple(self._require_tests(result) for result in results), snapshot=snapshot)
         if is_baseline:
             verdict = await self._complete_baseline(verdict, checks)
             verdict = _cap_names(verdict, MAX_RECORDED)
@@ -259,11 +259,11 @@ class Verifier:
         """Whether the user let the run change this judge file."""
         return is_judge_file(path) and any(compile_glob(glob).fullmatch(path) for glob in self.rules.may_change)
 
-    async def _run_checks(self, key: str, checks: Sequence[Check], tree: str) -> list[CheckResult]:
+    async def _run_checks(self, key: str, checks: Sequence[Check], snapshot: str) -> list[CheckResult]:
         """Run all checks, and those in doubt again."""
         first = await self.runner.run(key, checks)
         known: dict[str, CheckResult] = {}
-        if self.last is not None and tree and self.last.snapshot == tree:
+        if self.last is not None and snapshot and self.last.snapshot == snapshot:
             known = {result.title: result for result in self.last.results}
         return [
             await self._confirm(key, check, result, known.get(check.title))

@@ -74,7 +74,7 @@ class Workspaces:
 
     def __post_init__(self) -> None:
         self.records = WorktreeRecords(self.turns.run_dir / "workspaces")
-        self.worktree_setup = WorktreeSetup(self.turns.root, self.record.trees)
+        self.worktree_setup = WorktreeSetup(self.turns.root, self.record.tree_settings)
 
     @property
     def root(self) -> Path:

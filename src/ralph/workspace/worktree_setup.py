@@ -46,32 +46,34 @@ class WorktreeSetup:
     """Sets up worktrees by the settings of a project."""
 
     root: Path
-    trees: TreeSettings
+    tree_settings: TreeSettings
 
     def paths(self, tree: Worktree) -> tuple[str, ...]:
         """The paths in a worktree that are not part of the work, relative to its top."""
         inside = tree.workspace.relative_to(tree.path)
         linked = (SHARED_DIRECTORY,) if (tree.workspace / SHARED_DIRECTORY).is_symlink() else ()
-        return tuple((inside / name).as_posix() for name in (*self.trees.copy, *self.trees.share, *linked))
+        return tuple(
+            (inside / name).as_posix() for name in (*self.tree_settings.copy, *self.tree_settings.share, *linked)
+        )
 
     def size(self, tree: Worktree) -> int:
         """The bytes of a worktree on disk, if they are limited; else 0."""
-        return _measure_size(tree.path) if self.trees.most_bytes is not None else 0
+        return _measure_size(tree.path) if self.tree_settings.most_bytes is not None else 0
 
     def copy_files(self, tree: Worktree) -> None:
         """Copy untracked files into a worktree, and link shared directories. Existing files are not replaced."""
-        for name in (*self.trees.copy, *self.trees.share):
+        for name in (*self.tree_settings.copy, *self.tree_settings.share):
             if not is_inside(self.root / name, self.root):
                 # What is there may be a link that an agent made, or that came with a clone.
                 what = f"{name} leads out of the project, to {(self.root / name).resolve()}"
                 todo = "put the file or directory itself in the place of the link, or correct `workspace` in ralph.yml"
                 raise SetupError(what, where=str(self.root / name), todo=todo)
         try:
-            for name in self.trees.copy:
+            for name in self.tree_settings.copy:
                 source, target = self.root / name, tree.workspace / name
                 if source.exists() and not os.path.lexists(target):
                     _copy_whole(source, target, tree.workspace / ".ralph")
-            for name in self.trees.share:
+            for name in self.tree_settings.share:
                 source, target = self.root / name, tree.workspace / name
                 if not os.path.lexists(target):
                     source.mkdir(parents=True, exist_ok=True)
@@ -86,10 +88,10 @@ class WorktreeSetup:
     async def set_up(self, tree: Worktree, runner: CheckRunner, name: str, since: str) -> str:
         """Run the setup commands if they were not run in a worktree yet, or a manifest has changed; return the commit."""
         head = await asyncio.to_thread(Git(tree.path).resolve_commit)
-        commands = self.trees.setup
+        commands = self.tree_settings.setup
         if not commands or (since and not await asyncio.to_thread(_must_set_up_again, Git(tree.path), since, head)):
             return since or head
-        checks = [Check(command, timeout=self.trees.setup_seconds) for command in commands]
+        checks = [Check(command, timeout=self.tree_settings.setup_seconds) for command in commands]
         runner = replace(runner, workspace=tree.workspace)
         verdict = await runner.run(f"setup-{name.replace('/', '-')}", checks)
         if bad := next((result for result in verdict.results if not result.passed), None):
