@@ -32,7 +32,7 @@ from ralph.documents.session import metadata, progress
 from ralph.documents.session.layout import Layout
 from ralph.documents.session.metadata import State, Status
 from ralph.documents.session.progress import Marker, is_legal_change
-from ralph.workflows.session.rules import Session
+from ralph.workflows.session.rules import Session, rebuild_flow
 from ralph.workflows.session.state import Roles, SessionSettings, SessionState
 
 PLAN = "# Plan\n\n## Goal\nDo it\n\n## Success Criteria\n- it is done\n\n## Target Files\n\n## Context\n\n## Approach\n"
@@ -354,3 +354,8 @@ def test_a_resumed_session_is_in_progress_again_when_a_merge_is_its_first_result
     driver.state = driver.rules.load(driver.documents)
     driver.take(MergeEnded(merge.key, merge.worktree, MergeResult.MERGED, "ralph/x", "abc"))
     assert (driver.state.metadata.status, driver.state.flow.stop_reason) == (Status.IN_PROGRESS, "")
+
+
+def test_a_rebuilt_flow_knows_that_a_part_of_a_split_task_was_merged() -> None:
+    merge = MergeEnded("merge-task-4_1-1-1", "task-4_1/1", MergeResult.MERGED, "ralph/x", "abc")
+    assert rebuild_flow([merge]).finished == ("task-4.1",)

@@ -131,13 +131,18 @@ class WorkKey:
         return None
 
 
+def find_task_of_worktree(worktree: str) -> str:
+    """The task of a worktree `<task>/<attempt>`; empty if it is of no task."""
+    task = worktree.rpartition("/")[0]
+    # Names of worktrees have no dots: `task-4_1` is of task-4.1, a part of task-4.
+    return re.sub(r"(?<=\d)_(?=\d)", ".", task)
+
+
 def describe_worktree(worktree: str) -> str:
     """What a worktree of a task is for, as the user reads it: the task, and its attempt if that is not the first."""
-    task, _, attempt = worktree.rpartition("/")
+    task, attempt = find_task_of_worktree(worktree), worktree.rpartition("/")[2]
     if task == "knowledge":
         return "what was learned"
-    # Names of worktrees have no dots: `task-4_1` is of task-4.1, a part of task-4.
-    task = re.sub(r"(?<=\d)_(?=\d)", ".", task)
     if not task or attempt == "1":
         return task or worktree
     return f"{task}, attempt {attempt}"

@@ -11,7 +11,7 @@ from ralph.core.check_output import excerpt_output, fence
 from ralph.core.checks import Check, CheckResult
 from ralph.core.codec import former_name, from_json, to_json
 from ralph.core.events import Event, Merge, MergeEnded, MergeResult, TurnEnded, Work
-from ralph.core.ids import WorkKey, WorkKind
+from ralph.core.ids import WorkKey, WorkKind, find_task_of_worktree
 from ralph.core.prompt import PartSpec, Place, build_prompt, fill_parts
 from ralph.core.turns import TurnRequest
 
@@ -162,7 +162,7 @@ def _merge_key(one: QueuedMerge) -> WorkKey:
 def find_merged_task(merge: MergeEnded) -> str:
     """The task whose work was merged; empty if it was no work of a task."""
     key = WorkKey.parse(merge.key)
-    return key.worktree.rpartition("/")[0] if key and key.kind is WorkKind.MERGE else ""
+    return find_task_of_worktree(key.worktree) if key and key.kind is WorkKind.MERGE else ""
 
 
 def _resolver_key(one: QueuedMerge) -> WorkKey:
