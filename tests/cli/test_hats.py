@@ -342,7 +342,7 @@ def test_a_topic_that_is_not_the_hats_own_is_refused_by_the_tool_itself(project:
     assert "`LOOP_COMPLETE` counts only from last" in said
     assert "`other.topic` is not yours to publish\n  next:  publish one of: work.done" in said
     assert "`work.done` lacks task_id in its payload" in said
-    assert "`human.said` is reserved: only the user may publish it" in said
+    assert "`human.said` cannot be published: `human.*` topics are reserved" in said
     assert "note:" not in done.out.partition("turn 1")[2].partition("turn 2")[0], "nothing was left to refuse"
 
 

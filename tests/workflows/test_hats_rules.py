@@ -13,7 +13,7 @@ from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.prompt import measure_parts
 from ralph.core.turns import TurnEnd
-from ralph.documents.hats.definition import COORDINATOR, HatsSettings, MemoryUse, Topic
+from ralph.documents.hats.definition import COORDINATOR, USER, HatsSettings, MemoryUse, Topic
 from ralph.workflows.hats.events import find_gate_blockers, read_events
 from ralph.workflows.hats.routing import find_receiver
 from ralph.workflows.hats.state import MEMORIES, TASKS, QueuedEvent, TurnChange
@@ -208,6 +208,14 @@ class TestCompletion:
         assert world.checked == 1 and world.state.outcome is None
         assert "the message from the user is not acknowledged" in world.state.notes[0]
 
+    def test_a_hat_learns_of_failed_checks_and_of_new_blockers_at_once(self) -> None:
+        world = stage(checks=CHECK, works=False)
+        world.play(dutiful, 3)
+        world.during_checks = lambda: world.says("and this")
+        world.play(dutiful, 4)
+        assert "the message from the user is not acknowledged" in world.state.notes[0]
+        assert "the engine ran the checks, and they do not pass" in world.state.notes[1]
+
     def test_after_three_refusals_the_coordinator_sees_to_it(self) -> None:
         world = stage(checks=CHECK)
         world.play(dutiful, 7)
@@ -321,9 +329,11 @@ class TestIntake:
         assert len(again.events) == 1
 
     @pytest.mark.parametrize("topic", ["human.guidance", "human.interact", "human.response"])
-    def test_only_the_user_publishes_topics_of_the_user(self, topic: str) -> None:
-        taken = read_events(CODE_ASSIST, "planner", lines((topic, "do it")), "")
-        assert not taken.events and len(taken.refused) == 1
+    def test_nobody_publishes_topics_of_the_user(self, topic: str) -> None:
+        for publisher in ("planner", USER):
+            taken = read_events(CODE_ASSIST, publisher, lines((topic, "do it")), "")
+            assert not taken.events and len(taken.refused) == 1
+            assert "only the user" not in taken.refused[0]
 
     def test_events_that_no_hat_receives_are_reported_to_the_user(self) -> None:
         world = stage(topics={"tasks.ready": Topic(requires=("task_id",))})
@@ -352,6 +362,15 @@ class TestIntake:
         assert world.state.outcome is None, "only hats keep promises"
         world.play(dutiful, 3)
         assert [who for who, _ in world.turns][:2] == ["planner", "critic"]
+
+    @pytest.mark.parametrize(("works", "topic"), [(True, "build.done"), (False, "build.blocked")])
+    def test_the_checks_must_confirm_an_event_of_the_user_that_needs_evidence(self, works: bool, topic: str) -> None:
+        world = stage(checks=CHECK, works=works, topics=EVIDENT)
+        world.tell(DocumentEdited(world.rules.context.user_events_path, lines(("build.done", "by hand"))))
+        assert [event.topic for event in world.state.queue] == ["build.start"]
+        world.play(dutiful, 1)
+        assert world.checked == 1
+        assert [event.topic for event in world.state.queue] == ["tasks.ready", topic]
 
 
 class TestDefaults:
@@ -509,6 +528,19 @@ class TestPersistent:
         world.says("and another")
         world.play(lambda world, hat: Turned((("human.guidance.ack", ""), ("queue.advance", ""))), 9)
         assert world.turns[-1] == (COORDINATOR, "task.resume")
+
+    def test_the_checks_run_for_an_event_of_the_user_that_arrives_while_the_run_waits_or_completes(self) -> None:
+        world = stage(persistent=True, checks=CHECK, works=True, topics=EVIDENT)
+        world.play(dutiful, 4)
+        path = world.rules.context.user_events_path
+        world.tell(DocumentEdited(path, lines(("build.done", "one"))))
+        world.play(dutiful, 4)
+        assert (world.checked, world.state.event.topic) == (2, "build.done")
+        world = stage(persistent=True, checks=CHECK, works=True, topics=EVIDENT)
+        world.play(dutiful, 3)
+        world.tell(DocumentEdited(path, lines(("build.done", "two"))))
+        world.play(dutiful, 4)
+        assert (world.checked, world.state.event.payload) == (2, "two")
 
     def test_required_events_are_required_for_each_piece_of_work(self) -> None:
         hats = tuple(replace(one, default_publishes="review.passed") if one.id == "critic" else one for one in HATS)

@@ -139,7 +139,7 @@ def find_publish_fault(rules: object, topic: str, payload: str) -> str:
     if topic == ASK:
         return f"`{topic}` is not published: ask with `ralph tools interact ask`"
     if topic.startswith("human."):
-        return f"`{topic}` is reserved: only the user may publish it"
+        return f"`{topic}` cannot be published: `human.*` topics are reserved; the user runs `ralph steer` or `ralph answer`"
     if isinstance(reserved, dict) and topic in reserved:
         allowed = ", ".join(reserved[topic])
         if not allowed:

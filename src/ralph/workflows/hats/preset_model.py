@@ -84,7 +84,7 @@ class Model:
         """Why no hat can ever make the completion promise; empty if one can."""
         word = self.settings.completion
         if word.startswith("human."):
-            return "only the user may publish it"
+            return "topics that begin with `human.` are reserved"
         return "no last line can match it" if word != word.strip() or "\n" in word else ""
 
     @cached_property

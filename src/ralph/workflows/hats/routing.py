@@ -261,14 +261,13 @@ def join_payloads(events: tuple[QueuedEvent, ...]) -> str:
     return "\n\n".join(event.payload for event in events)
 
 
-def refuse_completion(context: HatsContext, state: HatsState, reasons: list[str]) -> HatsState:
-    """Give the hat that published the completion its events again, or ask the coordinator."""
+def refuse_completion(
+    context: HatsContext, state: HatsState, blockers: list[str], failed_checks: str = ""
+) -> HatsState:
+    """Give the hat that published the completion its events again with all reasons, or ask the coordinator."""
     events, state = state.events, replace(state, queue=state.queue[state.events_in_turn :])
     completion = f"`{context.settings.completion}`"
     # The coordinator's prompt lists the gates as they are when it has its turn.
-    message = (
-        f"{completion} was refused several times: find out what prevents it"
-        if context.find_completion_blockers(state)
-        else ""
-    )
+    message = f"{completion} was refused several times: find out what prevents it" if blockers else ""
+    reasons = [*blockers, failed_checks] if failed_checks else blockers
     return send_back(context, state, events, [f"{completion} was refused: {one}" for one in reasons], message=message)

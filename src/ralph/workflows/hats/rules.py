@@ -177,8 +177,9 @@ class Hats:
                 assert_never(event)
 
     def _wake(self, state: HatsState, now: float) -> HatsState:
-        """Let a run that rested continue if there is an event in the queue."""
-        return advance(self.context, state, now) if state.phase is HatsPhase.REST and state.queue else state
+        """Let a run that rested continue if there is an event in the queue, or one that waits for the checks."""
+        has_work = bool(state.queue or state.claims)
+        return advance(self.context, state, now) if state.phase is HatsPhase.REST and has_work else state
 
     def _accept_wave_event(self, state: HatsState, event: Event, now: float) -> Transition[HatsState]:
         """Accept an event of a wave. After the wave the run continues, and decisions with the same number get new numbers."""
@@ -276,14 +277,14 @@ def accept_turn(context: HatsContext, state: HatsState, ended: TurnEnded, now: f
 
 
 def accept_user_events(context: HatsContext, state: HatsState, text: str) -> tuple[HatsState, tuple[str, ...]]:
-    """Add events of the user to the queue, and return why others were refused.
+    """Publish events of the user, and return why others were refused. The checks must confirm those that need evidence.
 
     The user cannot publish the completion or cancellation topic.
     """
     complete_lines = text[: text.rfind("\n") + 1]
     turn_events = read_events(context.settings, USER, complete_lines[state.user_events_read :], "")
     for new_event in turn_events.events:
-        state = publish(context, state, new_event, USER)
+        state = publish(context, state, new_event, USER, claim=context.needs_evidence(new_event.topic))
     refused = tuple(f"event refused: {why}" for why in turn_events.refused)
     return replace(state, user_events_read=len(complete_lines)), refused
 
@@ -365,9 +366,10 @@ def accept_checks(context: HatsContext, state: HatsState, verdict: Verdict, now:
         return advance(context, state, now)
     if verdict.unrunnable and state.refusals >= MAX_REFUSALS:
         return end_run(state, Outcome.UNVERIFIABLE, summarize_verdict(verdict))
+    failed_checks = ""
     if not verdict.passed:
-        blockers = [f"the engine ran the checks, and they do not pass:\n{render_failures(verdict, (), ())}"]
-    return advance(context, refuse_completion(context, state, blockers), now)
+        failed_checks = f"the engine ran the checks, and they do not pass:\n{render_failures(verdict, (), ())}"
+    return advance(context, refuse_completion(context, state, blockers, failed_checks), now)
 
 
 def _accept_claim(context: HatsContext, state: HatsState, claim: QueuedEvent, verdict: Verdict) -> HatsState:
@@ -440,8 +442,10 @@ def _complete_run(context: HatsContext, state: HatsState) -> HatsState:
             gates = update_gates(
                 context.settings, gates, event.topic, event.payload, source=event.source, by_engine=event.by_engine
             )
-        state = replace(state, queue=queue, events_in_turn=1, claims=(), gates=gates, refusals=0, unchanged_turns=0)
-        return state if state.queue else _commit_if_due(context, replace(state, phase=HatsPhase.REST), always=True)
+        # Events of the user are about the next piece of work.
+        claims = tuple(claim for claim in state.claims if claim.source == USER)
+        state = replace(state, queue=queue, events_in_turn=1, claims=claims, gates=gates, refusals=0, unchanged_turns=0)
+        return state if queue or claims else _commit_if_due(context, replace(state, phase=HatsPhase.REST), always=True)
     publisher = next((claim.source for claim in state.claims if claim.topic == completion), COORDINATOR)
     checked = "all checks pass"
     if not context.checks:
@@ -455,9 +459,9 @@ def _complete_run(context: HatsContext, state: HatsState) -> HatsState:
 def advance(context: HatsContext, state: HatsState, now: float) -> HatsState:
     """Enter the next phase: checks, a commit, a wave, a turn, or the end of a run that is stuck.
 
-    A run that is over stays so. A run that rests waits until there is an event in the queue.
+    A run that is over stays so. A run that rests waits until there is an event in the queue, or one that needs the checks.
     """
-    if state.outcome or (not state.queue and state.rests):
+    if state.outcome or (state.rests and not state.queue and not state.claims):
         return state
     if state.claims:
         return _commit_if_due(context, replace(state, phase=HatsPhase.VERIFY))
