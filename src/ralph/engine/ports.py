@@ -25,7 +25,7 @@ S = TypeVar("S")
 
 
 class Workflow(Protocol[S]):
-    """The rules that say what happens next: three pure functions."""
+    """The rules that say what happens next. They are pure, except for two functions that are passed in and read files."""
 
     def load(self, documents: Mapping[str, str]) -> S:
         """The state that the documents describe; the initial state if there are none."""
