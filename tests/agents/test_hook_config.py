@@ -255,7 +255,8 @@ class TestCodex:
     def test_hooks_of_codex_are_trusted_by_their_hash(self, tmp_path: Path) -> None:
         environment, program = home_of(tmp_path), self.program(tmp_path)
         agent = Codex(program)
-        assert not agent.can_receive_messages(HERE) and not any("hooks" in word for word in agent.command(HERE))
+        assert not agent.can_receive_messages(HERE)
+        assert not any(word.startswith("hooks.") for word in agent.command(HERE))
         assert agent.prepare(environment) == "" and agent.can_receive_messages(HERE)
         settings = [word for word in agent.command(HERE) if word.startswith("hooks.")]
         assert settings[-1] == 'hooks.state={"p"={trusted_hash="sha256:post"},"s"={trusted_hash="sha256:stop"}}'

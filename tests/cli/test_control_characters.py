@@ -17,7 +17,7 @@ HOSTILE = f"see {TITLE}{CLEAR}{C1}{BACKWARDS}\b\b it"
 NAME = f"evil{TITLE}{BACKWARDS}.txt"
 CHECK = r"`printf 'app.py:3: error: \033]0;OWNED\007\033[2J bad\n'; test -f done.txt` passes"
 FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]|\r(?!\n)")
-RICH = re.compile(r"\x1b\[(?:[0-9;]*m|2K|1A|\?25[lh])|\r")
+RICH = re.compile(r"\x1b\[(?:[0-9;]*m|2K|1A|J|\?25[lh])|\r")
 """What our own live view and the terminal send."""
 SCENARIO = f"""
 turns:

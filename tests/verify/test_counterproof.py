@@ -395,10 +395,12 @@ class TestNewTests:
         evidence = self.grade(tree, answers)
         assert (evidence.grade, evidence.reason) == (Grade.UNPROVEN, "The run wrote the tests that its work passes.")
 
-    def test_new_tests_are_not_tried_if_no_check_measures_coverage(self, tree: Tree) -> None:
-        assert self.grade(tree, {}, FEWER_ERRORS).grade is Grade.PROVEN
-        assert self.grade(tree, {}, Check("make test")).grade is Grade.PROVEN
-        assert self.seen == {}
+    @pytest.mark.parametrize(("check", "rests"), [(COVERAGE, True), (FEWER_ERRORS, False), (Check("make test"), False)])
+    def test_only_coverage_rests_on_new_tests_beside_old_ones(self, tree: Tree, check: Check, rests: bool) -> None:
+        counterproof = tree.counterproof({}, named_tests(passed=("tests/test_app.py::test_f",)))
+        now = named_tests(passed=("tests/test_app.py::test_f", NEW_TEST))
+        assert counterproof.rests_on_new_tests(now, [check]) == rests
+        assert tree.counterproof({}, named_tests()).rests_on_new_tests(now, [check])
 
 
 def named_tests(passed: tuple[str, ...] = (), failed: tuple[str, ...] = ()) -> Verdict:

@@ -67,9 +67,8 @@ class Server:
             for name, value in sent.items():
                 if value:
                     connection.putheader(name, value)
-            connection.endheaders()
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                connection.send(data)
+            # In one packet: a server that refuses the headers closes, and data that comes later resets the connection.
+            connection.endheaders(data or None)
             response = connection.getresponse()
             text = response.read().decode()
             return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, text)
