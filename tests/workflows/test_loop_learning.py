@@ -282,8 +282,8 @@ class TestLessons:
             run.turn()
             told = [number for number in range(1, 9) if f"Why: lesson-{number}\n" in run.prompts[-1]]
             assert told == list(range(9 - PROFILES[kind].window, 9))
-            assert run.state.pending is not None
-            assert run.state.pending.used == tuple(told)
+            assert run.state.unverified_iteration is not None
+            assert run.state.unverified_iteration.used == tuple(told)
 
     def test_lesson_about_a_fixed_failure_is_not_shown(self) -> None:
         run = begun(type=TaskType.GENERAL)

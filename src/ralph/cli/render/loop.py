@@ -176,9 +176,9 @@ class LoopRenderer(Renderer):
             return self._complete(ended, report)
         state, spent = self.state, ended.spent
         limit = _LIMITS.get(ended.outcome)
-        last = state.pending or (state.iterations[-1] if state.iterations else None)
+        last = state.unverified_iteration or (state.iterations[-1] if state.iterations else None)
         unverified = ""
-        if state.pending:
+        if state.unverified_iteration:
             unverified = " (not verified)"
             if ended.outcome.resumable:
                 unverified = " (not verified yet; `ralph resume` verifies it first)"
@@ -212,9 +212,9 @@ class LoopRenderer(Renderer):
 
     def _count_completed(self, spent: Spent) -> str:
         """The iterations with a verdict, and the last one if it waits for its verdict."""
-        if not self.state.pending:
+        if not self.state.unverified_iteration:
             return str(spent.iterations)
-        return f"{self.state.pending.number - 1}, and 1 not verified"
+        return f"{self.state.unverified_iteration.number - 1}, and 1 not verified"
 
     def _options(self, ended: RunEnded) -> list[str]:
         run, best = self.run, self.state.best
@@ -235,7 +235,7 @@ class LoopRenderer(Renderer):
             lines.append(f"- ralph restore best {run}   ({name_best(best)}: {shorten(best.result, 80)})")
         if not self.has_snapshots:
             return [*lines, f"- ralph abort {run}   (keeps its changes)"]
-        if not add_up_changes(ended).files and not self.state.pending:
+        if not add_up_changes(ended).files and not self.state.unverified_iteration:
             return [*lines, f"- ralph abort {run}   (it changed no files)"]
         return [*lines, f"- ralph abort {run}   (add --revert to undo its changes)", f"- ralph diff {run}"]
 
@@ -243,7 +243,7 @@ class LoopRenderer(Renderer):
         """The command that continues a run that reached no limit."""
         more = suggest_option_to_continue(ended.outcome, ended.limits, ended.spent, ended.allowance)
         # A turn that waits for its verdict needs no further iteration.
-        option = f" {more.option}" if more.option and not self.state.pending else ""
+        option = f" {more.option}" if more.option and not self.state.unverified_iteration else ""
         what = "continue from here"
         if ended.outcome in (Outcome.UNPROVEN, Outcome.UNVERIFIABLE):
             what = "run the checks again"

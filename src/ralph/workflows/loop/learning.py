@@ -46,15 +46,15 @@ class Lesson:
         return " ".join(part for part in (_sentence(self.why), then) if part) or self.news
 
 
-def derive_lesson(pending: Iteration, verdict: Verdict, state: LoopState) -> Lesson:
+def derive_lesson(iteration: Iteration, verdict: Verdict, state: LoopState) -> Lesson:
     """The lesson of an iteration whose checks did not pass: what the agent says first, then what the failure itself says."""
-    why = pending.why or _find_cause(pending, verdict, state)
-    then = pending.try_next or _find_next_step(verdict)
+    why = iteration.why or _find_cause(iteration, verdict, state)
+    then = iteration.try_next or _find_next_step(verdict)
     return Lesson(
         describe_failure(verdict),
         _shorten(why),
         _shorten(then),
-        describe_changed_results(pending.fixed, pending.broken),
+        describe_changed_results(iteration.fixed, iteration.broken),
     )
 
 
@@ -78,7 +78,7 @@ def describe_changed_results(fixed: Sequence[str], broken: Sequence[str]) -> str
     return " ".join(sentences)
 
 
-def _find_cause(pending: Iteration, verdict: Verdict, state: LoopState) -> str:
+def _find_cause(iteration: Iteration, verdict: Verdict, state: LoopState) -> str:
     """Why the checks fail, if it follows from what the run did; what they print is in the prompt anyway."""
     if verdict.blocking_findings:
         rules = {finding.rule for finding in verdict.blocking_findings}
@@ -97,7 +97,7 @@ def _find_cause(pending: Iteration, verdict: Verdict, state: LoopState) -> str:
         return f"the changes broke {', '.join(regressed)}, which passed before"
     if failing := find_newly_failing(verdict, state.failed_before)[:3]:
         return f"{', '.join(failing)} did not fail before the run, and now {'does' if len(failing) == 1 else 'do'}"
-    return "the turn changed no files" if not pending.files and pending.snapshot else ""
+    return "the turn changed no files" if not iteration.files and iteration.snapshot else ""
 
 
 def _find_next_step(verdict: Verdict) -> str:

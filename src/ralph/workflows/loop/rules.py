@@ -81,7 +81,7 @@ from ralph.workflows.loop.state import (
 
 FAILED_TURN_WAITS = (0.0, 0.0, 30.0, 60.0, 60.0)
 """Seconds before the next turn, by how many turns in a row failed. The fifth failure in a row ends the run."""
-GIVE_UP_UNVERIFIED = 3
+MAX_UNRUNNABLE_ITERATIONS = 3
 """Iterations in a row whose checks could not be run, before the run ends as unverifiable."""
 MAX_FAILED_TESTS = 500
 """How many failing tests are remembered by name."""
@@ -161,12 +161,14 @@ class Loop:
     def accept(self, state: LoopState, event: Event, now: float) -> Transition[LoopState]:
         """What follows from an event: the next state, and the documents that record it."""
         after = self.apply_event(state, event)
+        # The baseline, the tests of a judge, and a verification after a resume complete no iteration.
+        is_extra_check = state.phase is Phase.BASELINE or state.unverified_iteration is None
         match event:
             case TurnEnded() if state.phase is Phase.REFLECT:
                 return self._build_transition_with_reflection(after, now)
             case TurnEnded() if state.phase is Phase.JUDGE:
                 return self._transition(after)
-            case ChecksEnded() if state.phase is Phase.BASELINE or state.pending is None:
+            case ChecksEnded() if is_extra_check:
                 transition = self._transition(after)
                 known = len(after.recalled) if not state.recalled else 0
                 notice = f"lessons of earlier loops are in the prompt: {known} (--no-recall leaves them out)"
@@ -283,7 +285,7 @@ class Loop:
         if result.warnings:
             action = f"{action} (warning: {'; '.join(result.warnings)[:300]})"
         change = event.change or Change("")
-        pending = Iteration(
+        iteration = Iteration(
             state.iteration,
             action,
             result="",
@@ -297,7 +299,7 @@ class Loop:
             why=str(answer.get("learned") or _CUT_SHORT.get(result.end, "")),
             try_next=str(answer.get("next") or ""),
             pivot=state.pivot,
-            is_cut_off=result.end is TurnEnd.LIMITED,
+            hit_provider_limit=result.end is TurnEnd.LIMITED,
             used=tuple(i.number for i in choose_lessons(state, PROFILES[self.settings.type].window)),
         )
         failed = result.end in (TurnEnd.FAILED, TurnEnd.IDLE, TurnEnd.INTERRUPTED)
@@ -306,7 +308,7 @@ class Loop:
         return replace(
             state,
             phase=Phase.VERIFY,
-            pending=pending,
+            unverified_iteration=iteration,
             agent_error=error,
             failed_turns=state.failed_turns + 1 if error else 0,
             is_guided=False,
@@ -317,7 +319,7 @@ class Loop:
     def _accept_verdict(self, state: LoopState, verdict: Verdict) -> LoopState:
         """After the checks: complete the iteration, and enter what `_choose_next` chooses, after a commit or a reflection."""
         state = self._with_verdict(state, verdict)
-        completed = _complete_iteration(state, verdict) if state.pending else None
+        completed = _complete_iteration(state, verdict) if state.unverified_iteration else None
         is_progress = not verdict.unrunnable and state.progress.after(verdict, state.iteration).stalled == 0
         if completed:
             iterations = (*state.iterations, completed)[-MAX_REMEMBERED_ITERATIONS:]
@@ -326,9 +328,9 @@ class Loop:
         state = replace(
             state,
             iterations=iterations,
-            pending=None,
+            unverified_iteration=None,
             best=_choose_best(state.best, completed, is_progress=is_progress),
-            unverified=state.unverified + 1 if verdict.unrunnable else 0,
+            unrunnable_iterations=state.unrunnable_iterations + 1 if verdict.unrunnable else 0,
         )
         chosen = self._choose_next(state, verdict, follows_turn=completed is not None)
         if completed is None:
@@ -357,9 +359,11 @@ class Loop:
             return _finish(state, Outcome.AWAITING_GUIDANCE, why)
         if state.agent_error and (not has_changed or state.failed_turns >= len(FAILED_TURN_WAITS)):
             return _finish(state, Outcome.FAILED, f"the agent failed repeatedly: {state.agent_error}")
-        if state.unverified >= GIVE_UP_UNVERIFIED:
+        if state.unrunnable_iterations >= MAX_UNRUNNABLE_ITERATIONS:
             return _finish(
-                state, Outcome.UNVERIFIABLE, f"the checks could not be run {count(state.unverified, 'time')} in a row"
+                state,
+                Outcome.UNVERIFIABLE,
+                f"the checks could not be run {count(state.unrunnable_iterations, 'time')} in a row",
             )
         state = replace(state, phase=Phase.ACT, iteration=state.iteration + 1)
         if verdict.unrunnable or not follows_turn or state.agent_error:
@@ -409,7 +413,7 @@ class Loop:
     def _decide_if_stuck(self, state: LoopState, verdict: Verdict) -> LoopState:
         """Ask a loop that is stuck for another approach; if that does not help, do what `--on-stuck` says."""
         progress = state.progress.after(verdict, state.iteration)
-        if state.iterations[-1].is_cut_off and progress.stalled:
+        if state.iterations[-1].hit_provider_limit and progress.stalled:
             return replace(state, progress=replace(progress, stalled=state.progress.stalled))
         is_fewer = progress.lowest != state.progress.lowest
         tried = () if is_fewer else add_attempt(state.tried, state.iterations[-1])
@@ -507,12 +511,16 @@ def reopen(state: LoopState) -> LoopState:
         # The user may have allowed what the guards rejected, or undone it: look before the agent is paid again.
         last = state.iterations[-1].number
         progress = state.progress.restart() if done else state.progress
-        return replace(state, phase=Phase.VERIFY, iteration=last, unverified=0, progress=progress, pivot=False)
+        return replace(
+            state, phase=Phase.VERIFY, iteration=last, unrunnable_iterations=0, progress=progress, pivot=False
+        )
     if not done:
         return state
     phase = Phase.ACT if state.iterations else Phase.BASELINE
     number = state.iterations[-1].number + 1 if state.iterations else 0
-    return replace(state, phase=phase, iteration=number, unverified=0, progress=state.progress.restart(), pivot=False)
+    return replace(
+        state, phase=phase, iteration=number, unrunnable_iterations=0, progress=state.progress.restart(), pivot=False
+    )
 
 
 def _name_silent_check(verdict: Verdict) -> str:
@@ -523,9 +531,9 @@ def _name_silent_check(verdict: Verdict) -> str:
 
 def _complete_iteration(state: LoopState, verdict: Verdict) -> Iteration:
     """The iteration with its verdict and what it teaches; a check that could not run teaches nothing."""
-    pending = state.pending or Iteration(state.iteration, "", "")
+    iteration = state.unverified_iteration or Iteration(state.iteration, "", "")
     completed = replace(
-        pending,
+        iteration,
         result=summarize_verdict(verdict),
         passed=verdict.passed,
         is_unproven=verdict.is_unproven and not verdict.blocking_findings,

@@ -181,7 +181,7 @@ class Iteration:
     checks: tuple[ReflectedCheck, ...] = ()
     blocking: tuple[str, ...] = field(default=(), metadata=former_name("gaming"))
     """What the guards found or a judge rejected, a sentence each: with it, the run cannot succeed."""
-    is_cut_off: bool = False
+    hit_provider_limit: bool = field(default=False, metadata=former_name("is_cut_off"))
     """Whether the provider's limit ended its turn. It says nothing about whether the loop is stuck."""
     is_unproven: bool = False
     """Whether all checks pass, and Ralph could not prove the work."""
@@ -231,7 +231,7 @@ class LoopState:
     iteration: int = 0
     """The iteration in progress; 0 is the baseline."""
     iterations: tuple[Iteration, ...] = ()
-    pending: Iteration | None = None
+    unverified_iteration: Iteration | None = field(default=None, metadata=former_name("pending"))
     """The iteration whose turn has ended and whose checks have not."""
     next_phases: tuple[Phase, ...] = field(default=(), metadata=former_name("ahead"))
     """The phases that follow this one, if they are known already."""
@@ -265,7 +265,7 @@ class LoopState:
     """Why the last turn failed."""
     failed_turns: int = 0
     """Turns in a row that failed. The loop continues only if the last one changed files."""
-    unverified: int = 0
+    unrunnable_iterations: int = field(default=0, metadata=former_name("unverified"))
     """Iterations in a row whose checks could not be run."""
     evidence: Evidence | None = None
     """What supports the last verdict; None if its checks fail."""
@@ -329,9 +329,9 @@ def render_state(state: LoopState, settings: LoopParameters) -> str:
 
 def render_current_loop(state: LoopState, settings: LoopParameters) -> str:
     """The text of `current-loop.json`: exactly the fields that tools of others know."""
-    if state.pending:
+    if state.unverified_iteration:
         # The turn has ended and its checks have not: a pause can come between the two.
-        waiting = replace(state.pending, result="not verified yet")
+        waiting = replace(state.unverified_iteration, result="not verified yet")
         state = replace(state, iterations=(*state.iterations, waiting))
     fields = _collect_shared_fields(state, settings)
     fields["iterations"] = [{key: i[key] for key in _ITERATION} for i in fields["iterations"]]
