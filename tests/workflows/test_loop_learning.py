@@ -39,7 +39,7 @@ from ralph.workflows.loop.state import (
     Phase,
     TaskType,
     guess_task_type,
-    warn_if_too_few,
+    warn_if_few_iterations,
 )
 
 # Written out: a test that imports what it checks cannot fail.
@@ -216,11 +216,11 @@ class TestKinds:
         assert all(PROFILES[kind].window == 5 for kind in (TaskType.COVERAGE, TaskType.GREENFIELD, TaskType.GENERAL))
 
     def test_limit_below_the_usual_one_is_reported(self) -> None:
-        assert "5 to 20" in warn_if_too_few(TaskType.COVERAGE, 4)
+        assert "5 to 20" in warn_if_few_iterations(TaskType.COVERAGE, 4)
         assert (
-            warn_if_too_few(TaskType.COVERAGE, 5)
-            == warn_if_too_few(TaskType.COVERAGE, None)
-            == warn_if_too_few(TaskType.GENERAL, 1)
+            warn_if_few_iterations(TaskType.COVERAGE, 5)
+            == warn_if_few_iterations(TaskType.COVERAGE, None)
+            == warn_if_few_iterations(TaskType.GENERAL, 1)
             == ""
         )
 

@@ -21,7 +21,7 @@ from ralph.app.run_options import (
     rebase_glob,
     refuse_landing,
 )
-from ralph.app.start import NewRun, WorkLocation, list_start_notices
+from ralph.app.start import NewRun, WorkLocation, check_start
 from ralph.app.trust import list_project_items
 from ralph.app.workflows import build_hats_workflow
 from ralph.core.checks import Check, Severity
@@ -311,7 +311,7 @@ def plan_hats(project: Project, request: HatsRequest, options: RunOptions) -> Ne
     patterns = fill_names(preset, source, preset.event_loop.scope)
     scope = tuple(rebase_glob(glob, project.directory) for glob in patterns)
     record = _with_hats(record, hats, checks, scope, project.work_dir, _choose_max_parallel(hats, config, options))
-    notices += list_start_notices(project, config, record)
+    notices += check_start(project, config, record)
     return NewRun(
         project=project,
         record=record,

@@ -17,7 +17,7 @@ from ralph.app.run_options import (
     require_positive,
 )
 from ralph.app.runs import refuse_inside_a_turn
-from ralph.app.start import NewRun, WorkLocation, list_start_notices
+from ralph.app.start import NewRun, WorkLocation, check_start
 from ralph.core.checks import Verdict
 from ralph.core.errors import UsageError
 from ralph.core.redaction import find_secrets
@@ -84,7 +84,7 @@ def plan_loop(project: Project, request: LoopRequest, options: RunOptions) -> Ne
         project=project,
         record=record,
         location=WorkLocation.WORKTREE if options.worktree else WorkLocation.HERE,
-        notices=(*taken, *criterion.notes, *list_start_notices(project, config, record)),
+        notices=(*taken, *criterion.notes, *check_start(project, config, record)),
         criteria_typed=(sentence,),
     )
 

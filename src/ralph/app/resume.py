@@ -18,7 +18,7 @@ from ralph.app.run_options import (
     require_positive,
 )
 from ralph.app.runs import find_stopped_run, record_action
-from ralph.app.start import check_cost_limit, list_agent_notices, refuse_readers
+from ralph.app.start import check_cost_limit, check_read_only_agents, list_agent_notices
 from ralph.app.trust import Consent, find_consent_to_resume, find_consent_to_start, refuse_without_consent
 from ralph.core.codec import from_plain, read_json, to_json
 from ralph.core.entries import AgentsChanged, GuardRulesChanged, RunAdopted
@@ -166,7 +166,7 @@ def plan_next_iteration(project: Project, run: RunDir, options: ResumeOptions, *
         record = replace(record, agents=_reselect_agents(project, run, options))
     notices = tuple(check_cost_limit(project, record, limits))
     if options.names_agent:
-        notices += (*refuse_readers(project, record), *list_agent_notices(record, limits))
+        notices += (*check_read_only_agents(project, record), *list_agent_notices(record, limits))
     directory = record.directory
     rules = GuardRulesChanged(
         allowed=parse_allowed_rules(options.allow),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ralph.app.run_options import RunOptions, build_agent_selection, build_record, check_seconds, refuse_landing
-from ralph.app.start import NewRun, WorkLocation, list_start_notices
+from ralph.app.start import NewRun, WorkLocation, check_start
 from ralph.app.trust import find_consent_to_resume, refuse_without_consent
 from ralph.app.workflows import WorkflowKind
 from ralph.core.entries import Record
@@ -467,7 +467,7 @@ def _plan_session(project: Project, request: SessionRequest, options: RunOptions
         project=project,
         record=record,
         location=location,
-        notices=(*list_start_notices(project, config, record), *_list_check_notices(record)),
+        notices=(*check_start(project, config, record), *_list_check_notices(record)),
         criteria_typed=request.criteria,
         plain_id=True,
     )

@@ -41,7 +41,7 @@ from ralph.store.runs import Project, RunDir
 from ralph.verify.changed_files import is_judge_file
 from ralph.verify.tree_comparison import find_left_changes
 from ralph.verify.verifier import compile_glob
-from ralph.workflows.loop.state import Phase, TaskType, warn_if_too_few
+from ralph.workflows.loop.state import Phase, TaskType, warn_if_few_iterations
 from ralph.workspace.merger import read_current_branch
 
 _WORD_OF_PATH = re.compile(r"[\w./-]+")
@@ -262,18 +262,22 @@ def refuse_links(root: Path) -> None:
             raise StateError("a symbolic link leads out of the project", where=str(place), todo="remove the link")
 
 
-def list_start_notices(project: Project, config: Config, record: RunRecord) -> Iterator[str]:
-    """Refuse limits that Ralph cannot enforce, and list what may surprise the user."""
+def check_start(project: Project, config: Config, record: RunRecord) -> list[str]:
+    """Refuse a run that cannot work or whose limits Ralph cannot enforce, and list what may surprise the user."""
     if project.inside:
         what = f"this is the worktree of run {project.inside}: no other run can work here"
         raise UsageError(what, where=str(Path.cwd()), todo=f"cd {project.root}")
-    yield from refuse_readers(project, record)
-    yield from check_cost_limit(project, record, record.limits)
+    notices = [*check_read_only_agents(project, record), *check_cost_limit(project, record, record.limits)]
     if not record.snapshots:
         refuse_rejected_tree(project, record)
+    return [*notices, *_list_start_notices(project, config, record)]
+
+
+def _list_start_notices(project: Project, config: Config, record: RunRecord) -> Iterator[str]:
+    if not record.snapshots:
         yield "snapshots are off: changes cannot be undone or compared with the state before the run"
     limits, loop = record.limits, record.loop
-    if record.workflow == "loop" and (note := warn_if_too_few(TaskType(loop.type), limits.iterations)):
+    if record.workflow == "loop" and (note := warn_if_few_iterations(TaskType(loop.type), limits.iterations)):
         yield note
     if project.work_dir.resolve() != Path.cwd() or project.directory != ".":
         yield f"agent and checks work in {project.work_dir}; Ralph's state is in {project.root / '.ralph'}"
@@ -307,17 +311,16 @@ _READING_ROLES = ("judge", "reflector", "reviewer")
 """The roles that answer and change no files."""
 
 
-def refuse_readers(project: Project, record: RunRecord) -> Iterator[str]:
+def check_read_only_agents(project: Project, record: RunRecord) -> list[str]:
     """Refuse an agent that can change no files for a role that must. Return a notice if hats without checks only read."""
     agents, workspace, roles = record.agents, project.workspace(record), list_roles(record)
     if record.hats:
         specs = [spec for role in roles for spec in agents.roles.get(role) or agents.chain]
         if any(registry.can_change_files(spec, workspace) for spec in specs):
-            return
+            return []
         if record.checks:
             raise registry.refuse_reader(specs[0], registry.find_own_mode(specs[0], workspace))
-        yield f"no hat of this run can change a file: {specs[0].label} can only read"
-        return
+        return [f"no hat of this run can change a file: {specs[0].label} can only read"]
     writers: list[tuple[str, AgentSpec]] = []
     for role in roles:
         if role in agents.roles and role not in _READING_ROLES:
@@ -330,6 +333,7 @@ def refuse_readers(project: Project, record: RunRecord) -> Iterator[str]:
         if not registry.can_change_files(spec, workspace):
             reading_role = next(one for one in _READING_ROLES if one in roles)
             raise registry.refuse_reader(spec, registry.find_own_mode(spec, workspace), role, reading_role)
+    return []
 
 
 def list_agent_notices(record: RunRecord, limits: Limits) -> Iterator[str]:
@@ -488,15 +492,18 @@ def _list_instruction_notices(project: Project, record: RunRecord) -> Iterator[s
             yield f"agents that do not read {name} by themselves: {', '.join(unaware)}; {todo}"
 
 
-def check_cost_limit(project: Project, record: RunRecord, limits: Limits) -> Iterator[str]:
-    """Refuse a cost limit that Ralph cannot enforce. If the user allows that, return a notice."""
+def check_cost_limit(project: Project, record: RunRecord, limits: Limits) -> list[str]:
+    """Refuse a cost limit that Ralph cannot enforce. If the user allows that, return a notice for each agent."""
+    notices: list[str] = []
     if limits.cost is None:
-        return
+        return notices
     for label, unknown in find_unpriced_agents(project, record).items():
         if not limits.allow_unpriced:
             what = f"the cost limit of ${limits.cost:g} cannot be enforced: {unknown.reason}"
             raise UsageError(what, where=label, todo=f"{unknown.todo}, or pass --allow-unpriced")
-        yield f"cost unknown: {unknown.reason}; Ralph cannot enforce the limit of ${limits.cost:g} for {label}"
+        limit = f"the limit of ${limits.cost:g} for {label}"
+        notices.append(f"cost unknown: {unknown.reason}; Ralph cannot enforce {limit}")
+    return notices
 
 
 def find_unpriced_agents(project: Project, record: RunRecord) -> dict[str, registry.UnknownCost]:

@@ -122,12 +122,12 @@ def _find_type(text: str, types: tuple[TaskType, ...]) -> TaskType:
     return TaskType.GENERAL
 
 
-def warn_if_too_few(name: TaskType, most: int | None) -> str:
-    """A note where the limit is below what such work usually takes."""
-    usual = PROFILES[name].usual
-    if usual is None or most is None or most >= usual[0]:
+def warn_if_few_iterations(type: TaskType, limit: int | None) -> str:
+    """A note if the limit is below what such work usually takes."""
+    usual = PROFILES[type].usual
+    if usual is None or limit is None or limit >= usual[0]:
         return ""
-    return f"tasks of the type `{name}` usually take {usual[0]} to {usual[1]} iterations; the limit is {most}"
+    return f"tasks of the type `{type}` usually take {usual[0]} to {usual[1]} iterations; the limit is {limit}"
 
 
 SCHEMA = 1
