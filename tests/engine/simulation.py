@@ -331,7 +331,7 @@ class SimMailbox:
         name = name or f"signal.{self._posted:03d}.yaml"
         self.waiting.append(Signal(name, kind, message, stamp=str(self._posted), **more))
 
-    def read_pending(self) -> Sequence[Signal]:
+    def read_inputs(self) -> Sequence[Signal]:
         return sorted(self.waiting, key=lambda signal: (signal.type is not SignalType.ABORT, signal.name))
 
     def archive(self, signal: Signal, action: str, missed: tuple[str, ...] | None = None) -> None:

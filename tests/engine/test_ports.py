@@ -402,8 +402,8 @@ class TestWaking:
         sim = Simulation(tmp_path, [Play(works, seconds=100.0)])
         looks: list[float] = []
         mailbox = sim.mailbox
-        peek = mailbox.read_pending
-        mailbox.read_pending = lambda: (looks.append(sim.clock.now() - EPOCH), peek())[1]
+        peek = mailbox.read_inputs
+        mailbox.read_inputs = lambda: (looks.append(sim.clock.now() - EPOCH), peek())[1]
 
         def poll_rarely() -> None:
             assert sim.kernel

@@ -23,7 +23,7 @@ class Mailbox:
         self.archived: list[tuple[str, str, Any]] = []
         self.acks: list[tuple[str, str, Any]] = []
 
-    def read_pending(self) -> list[Signal | InvalidSignalFile]:
+    def read_inputs(self) -> list[Signal | InvalidSignalFile]:
         return list(self.found)
 
     def archive(self, signal: Signal, action: str, missed: Any = None) -> None:

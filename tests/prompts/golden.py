@@ -63,7 +63,7 @@ def with_messages(request: TurnRequest, *messages: tuple[SignalType, str], in_fo
     told = Messages(
         new=list(_received(*messages)), in_force=list(_received(*((SignalType.STEER, one) for one in in_force)))
     )
-    guidance = render_guidance(load_prompt("steering", NOWHERE), told, answers=bool(request.answer_schema))
+    guidance = render_guidance(load_prompt("steering", NOWHERE), told, writes_result=bool(request.answer_schema))
     return request.prompt.with_parts(PromptPart("messages", guidance.text, "What the user said.", Place.MESSAGES))
 
 

@@ -44,7 +44,7 @@ class Box:
 
     def signals(self) -> list[Signal]:
         """The signals that wait. Invalid files are rejected, as the engine does."""
-        found = self.mailbox.read_pending()
+        found = self.mailbox.read_inputs()
         for one in found:
             if isinstance(one, InvalidSignalFile):
                 self.mailbox.reject(one, one.reason)
@@ -119,11 +119,11 @@ class TestOrder:
         assert [signal.message for signal in box.signals()] == [str(number) for number in range(20)]
 
     def test_a_mailbox_that_is_not_there_is_empty(self, tmp_path: Path) -> None:
-        assert list(Mailbox(tmp_path / "nowhere").read_pending()) == []
+        assert list(Mailbox(tmp_path / "nowhere").read_inputs()) == []
 
     def test_posting_makes_the_mailbox(self, tmp_path: Path) -> None:
         Mailbox(tmp_path / "new").post(Signal("", SignalType.ABORT, "wrong: task # really"))
-        (signal,) = Mailbox(tmp_path / "new").read_pending()
+        (signal,) = Mailbox(tmp_path / "new").read_inputs()
         assert (signal.type, signal.message) == (SignalType.ABORT, "wrong: task # really")
 
     @pytest.mark.parametrize("word", ["PAUSE", "pause", " Pause ", "'PAUSE'"])
@@ -143,7 +143,7 @@ class TestOrder:
 
     def test_peeking_takes_nothing(self, box: Box) -> None:
         box.drop("a.yaml", "type: PAUSE\n")
-        assert box.mailbox.read_pending() == box.mailbox.read_pending()
+        assert box.mailbox.read_inputs() == box.mailbox.read_inputs()
         assert (box.inputs / "a.yaml").exists()
 
 
@@ -340,7 +340,7 @@ class TestMalformed:
         path = box.inputs / "a.yaml"
         path.write_text("type: STEER\n")
         for _ in range(3):
-            assert list(box.mailbox.read_pending()) == []
+            assert list(box.mailbox.read_inputs()) == []
         path.write_text("type: STEER\nmessage: go\n")
         assert box.types() == [SignalType.STEER]
 
@@ -452,8 +452,8 @@ def test_a_signal_that_is_written_while_it_is_read_has_the_stamp_of_its_content(
 
     monkeypatch.setattr(mailbox, "read_limited", write_and_read)
     first, second = Mailbox(tmp_path), Mailbox(tmp_path)
-    assert list(first.read_pending()) == []
-    [found], [later] = first.read_pending(), second.read_pending()
+    assert list(first.read_inputs()) == []
+    [found], [later] = first.read_inputs(), second.read_inputs()
     assert isinstance(found, Signal) and isinstance(later, Signal)
     assert found.stamp == later.stamp
 

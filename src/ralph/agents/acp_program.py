@@ -202,7 +202,7 @@ class AcpSteering:
             await asyncio.sleep(POLL_SECONDS)
             if self.agent == "goose" and not self.run:
                 continue
-            messages = live_messages.take_messages(directory, _HELD)
+            messages = live_messages.rename_waiting(directory, _HELD)
             if not messages:
                 continue
             accepted = False

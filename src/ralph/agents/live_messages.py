@@ -16,10 +16,10 @@ ENDS = ("Stop", "agentStop", "AfterAgent")
 
 def claim_messages(directory: str, means: str) -> list[str]:
     """Receive all messages that wait, the oldest first."""
-    return [text for _, text in take_messages(directory, f"{RECEIVED}{means}")]
+    return [text for _, text in rename_waiting(directory, f"{RECEIVED}{means}")]
 
 
-def take_messages(directory: str, ending: str) -> list[tuple[str, str]]:
+def rename_waiting(directory: str, ending: str) -> list[tuple[str, str]]:
     """Rename all messages that wait, so that no other process takes them. Returns names and texts, the oldest first."""
     taken = []
     for file_name in _list_names(directory, waiting=True):

@@ -92,7 +92,10 @@ class TurnRequest:
 
     @property
     def is_actor(self) -> bool:
-        """Whether its role does the work itself, so that signals to `actor` or `executor` are for it."""
+        """Whether its role does the work itself, so that signals to `actor` or `executor` are for it.
+
+        In a loop and a run of hats, these are the turns that count as iterations. A session has the role `executor`.
+        """
         return self.is_iteration
 
 

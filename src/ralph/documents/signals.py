@@ -168,7 +168,7 @@ class RenderedGuidance:
     """The content of `guidance.md`; empty if the prompt has every message in full."""
 
 
-def render_guidance(template: str, messages: Messages, *, answers: bool = True) -> RenderedGuidance:
+def render_guidance(template: str, messages: Messages, *, writes_result: bool = True) -> RenderedGuidance:
     """Render the messages for a prompt; `template` is that of new ones, and says how to respond.
 
     `answers` says whether the turn writes a `result.json`; a hat publishes an event instead.
@@ -182,15 +182,15 @@ def render_guidance(template: str, messages: Messages, *, answers: bool = True) 
     if facts:
         parts.append(f"# What the user told you earlier\n{facts}\n")
     if new:
-        parts.append(_render_new(template, new, [one.signal for one in messages.new], answers=answers))
+        parts.append(_render_new(template, new, [one.signal for one in messages.new], writes_result=writes_result))
     everything = [*messages.in_force, *messages.facts, *messages.new]
     file = "" if in_force_fits and facts_fit and new_fit else _render_file(everything)
     return RenderedGuidance("\n".join(parts), file)
 
 
-def render_message(template: str, signal: Signal, *, answers: bool = True) -> str:
+def render_message(template: str, signal: Signal, *, writes_result: bool = True) -> str:
     """Render a message for an agent that is at work."""
-    return _render_new(template, f"- {signal.type}:{_quote(signal.message)}", [signal], answers=answers)
+    return _render_new(template, f"- {signal.type}:{_quote(signal.message)}", [signal], writes_result=writes_result)
 
 
 def render_pause(signal: Signal) -> str:
@@ -211,10 +211,10 @@ def append_note(notes: str, received: DatedSignal) -> str:
     return f"{head}\n\n## {signal.type}{whom}, {render_timestamp(received.at)}\n\n{signal.message.strip()}\n"
 
 
-def _render_new(template: str, listed: str, signals: Iterable[Signal], *, answers: bool) -> str:
+def _render_new(template: str, listed: str, signals: Iterable[Signal], *, writes_result: bool) -> str:
     """Render new messages. How to respond to a STEER is only said if there is one."""
     if any(signal.type is SignalType.STEER for signal in signals):
-        return fill_template("steering", template, {"messages": listed, "answer": _ANSWER if answers else ""})
+        return fill_template("steering", template, {"messages": listed, "answer": _ANSWER if writes_result else ""})
     return f"# New messages from the user\n{listed}\n\n{_NO_STEER}\n"
 
 

@@ -389,14 +389,14 @@ def _drop_unasked_response(result: TurnResult, pending: PendingWork) -> TurnResu
 def _retry(result: TurnResult, turn: Turn, pending: PendingWork, now: float) -> tuple[float, str] | None:
     """When and why the work is tried again; None if the result is final."""
     most = turn.request.retries
-    attempts = len(RETRY_WAITS) if most is None else min(most, len(RETRY_WAITS))
+    retries = len(RETRY_WAITS) if most is None else min(most, len(RETRY_WAITS))
     match result.end:
         case TurnEnd.OVERLOADED if pending.overloads < len(OVERLOAD_WAITS):
             spread = 0.75 + turn.number * _SPREAD_STEP % 1 / 2
             return now + OVERLOAD_WAITS[pending.overloads] * spread, result.error or "the provider is overloaded"
         case TurnEnd.INTERRUPTED if pending.interruptions < MAX_INTERRUPTIONS:
             return now, "the turn was interrupted"
-        case TurnEnd.FAILED | TurnEnd.IDLE | TurnEnd.INTERRUPTED if pending.attempt <= attempts:
+        case TurnEnd.FAILED | TurnEnd.IDLE | TurnEnd.INTERRUPTED if pending.attempt <= retries:
             return now + RETRY_WAITS[pending.attempt - 1], result.error or f"the turn ended as {result.end}"
         case _:
             return None

@@ -374,7 +374,7 @@ class Jobs:
         log = self.ledger.signals
         ids = [*(pending.messages if in_new_conversation else ()), *pending.missed_messages]
         ids += [signal.id for signal in log.list_undelivered(request.role, is_actor=request.is_actor)]
-        # A turn that was paused had the request to pause. The turn that continues the work must not have it.
+        # A PAUSE without text asks only the paused turn.
         return tuple(id for id in dict.fromkeys(ids) if id in log.accepted and log.accepted[id].signal.is_message)
 
     def _with_guidance(self, turn: Turn, new: tuple[str, ...]) -> Turn:
@@ -383,7 +383,7 @@ class Jobs:
         messages = self.ledger.signals.select_messages(
             request.role, is_actor=request.is_actor, new=new, iteration=self._iteration(), reminds=is_fresh
         )
-        guidance = render_guidance(self._message_template, messages, answers=bool(request.answer_schema))
+        guidance = render_guidance(self._message_template, messages, writes_result=bool(request.answer_schema))
         if guidance.file:
             request = replace(request, inbox={**request.inbox, GUIDANCE_FILE: guidance.file})
         return replace(turn, request=request, guidance=guidance.text)

@@ -114,7 +114,7 @@ class Kernel(Generic[S]):
         """Run until there is a reason to end, and return it."""
         self._start_or_resume()
         try:
-            await self._deliver_missed_signals()
+            await self._deliver_leftover_signals()
             while (stop := await self.step()) is None:
                 pass
             reason = "interrupted" if stop.outcome is Outcome.INTERRUPTED else "stopped"
@@ -204,8 +204,8 @@ class Kernel(Generic[S]):
             self._journal(Notice(notice))
         if self.ledger.aborted and not (self._start.reopens and self.ledger.abort_completed):
             self._stop = _make_abort_stop(self.ledger.aborted)
-        self.state, missed = self._load()
-        for entry in missed:
+        self.state, unjournaled = self._load()
+        for entry in unjournaled:
             self._journal(entry)
         if not self.ledger.snapshots and (base := self._jobs.snapshot("before the run")):
             self._journal(SnapshotTaken("before the run", base.snapshot))
@@ -237,7 +237,7 @@ class Kernel(Generic[S]):
         documents = self.ports.store.read()
         state = self.workflow.load(documents)
         journaled = [record.entry for record in self._start.records_to_replay]
-        missed: list[Entry] = []
+        unjournaled: list[Entry] = []
         for record in self._start.records_to_replay:
             entry = record.entry
             if isinstance(entry, DocumentEdited):
@@ -248,10 +248,10 @@ class Kernel(Generic[S]):
                 transition = self.workflow.accept(state, entry, record.at)
                 state = transition.state
                 found: list[Entry] = [*map(Notice, transition.notices), *self._list_task_changes(transition)]
-                missed += [one for one in found if one not in journaled]
+                unjournaled += [one for one in found if one not in journaled]
                 # The user may have changed documents while no engine ran: what follows from that is not on the disk yet.
                 self._unwritten_documents.update(transition.documents)
-        return state, missed
+        return state, unjournaled
 
     def _find_request(self, key: str, started: TurnStarted) -> TurnRequest:
         """The request of a turn that an earlier engine started; a bare one if the workflow no longer wants it."""
@@ -262,8 +262,8 @@ class Kernel(Generic[S]):
                     return work
         return TurnRequest(key, started.role, Prompt(), is_iteration=started.is_iteration, is_withdrawn=True)
 
-    async def _deliver_missed_signals(self) -> None:
-        """Acknowledge and send what an earlier engine had no time for. A user who resumes ends a pause."""
+    async def _deliver_leftover_signals(self) -> None:
+        """Acknowledge and send what an earlier engine had no time for. If the user resumed the run, also end its pause."""
         for record in self._start.records_to_replay:
             self._delivery.write_acks_for(record)
         await self._delivery.send_to_adopted_turns()
@@ -369,7 +369,7 @@ class Kernel(Generic[S]):
         if not self.ledger.paused:
             return None
         message = self.ledger.pause_message
-        reason = "you pressed Ctrl-C" if self.ledger.paused_by_key else "you paused it"
+        reason = "you pressed Ctrl-C" if self.ledger.paused_by_ctrl_c else "you paused it"
         return Stop(Outcome.PAUSED, f"{reason}: {message}" if message else reason)
 
     def _handle_results(self, results: list[JobResult]) -> Stop | None:

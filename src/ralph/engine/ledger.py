@@ -250,8 +250,7 @@ class Ledger:
     paused: bool = False
     pause_message: str = ""
     """What the user said with the pause."""
-    paused_by_key: bool = False
-    """Whether Ctrl-C paused it."""
+    paused_by_ctrl_c: bool = False
     aborted: Signal | None = None
     abort_completed: bool = False
     """Whether the run has ended since it was aborted: only then can the user resume it."""
@@ -357,7 +356,7 @@ class Ledger:
         if signal.type in (SignalType.PAUSE, SignalType.RESUME):
             self.paused = signal.type is SignalType.PAUSE
             self.pause_message = signal.message.strip() if self.paused else ""
-            self.paused_by_key = self.paused and signal.name.startswith(CTRL_C)
+            self.paused_by_ctrl_c = self.paused and signal.name.startswith(CTRL_C)
         if signal.type is SignalType.PAUSE:
             for pending in self.pending.values():
                 pending.to_pause = True

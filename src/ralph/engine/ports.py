@@ -165,7 +165,7 @@ class SlotsPort(Protocol):
 class MailboxPort(Protocol):
     """Where the user leaves signals."""
 
-    def read_pending(self) -> Sequence[Signal | InvalidSignalFile]:
+    def read_inputs(self) -> Sequence[Signal | InvalidSignalFile]:
         """The signals that wait, in the order in which to take them, and files that are not valid signals."""
 
     def archive(self, signal: Signal, action: str, missed: tuple[str, ...] | None = None) -> None:

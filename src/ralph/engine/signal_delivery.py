@@ -56,7 +56,7 @@ class SignalDelivery:
     async def process_mailbox(self, stage: Callable[[], Stage]) -> list[Signal]:
         """Accept the signals that can be accepted now, and archive those that are finished."""
         accepted: list[Signal] = []
-        pending = self._ports.mailbox.read_pending()
+        pending = self._ports.mailbox.read_inputs()
         replaced = _list_replaced_answers(
             one for one in pending if isinstance(one, Signal) and not self._find_wrong_items(one, stage)
         )
@@ -66,7 +66,7 @@ class SignalDelivery:
                 continue
             found = replace(one, target=choose_target(one.target, self._ledger.signals.roles))
             if (found.name, found.stamp) in self._ledger.signals.ids:
-                self._archive_if_finished(found)
+                self._archive_if_done_with_file(found)
             elif reason := self._find_reason_to_refuse(found, stage):
                 self._journal(SignalRefused(found.name, reason, found.stamp))
                 self._move_refused(found, reason)
@@ -76,7 +76,7 @@ class SignalDelivery:
                 self._move_refused(found, reason)
             elif not self._must_wait(found, stage):
                 accepted.append(await self.deliver(found))
-                self._archive_if_finished(found)
+                self._archive_if_done_with_file(found)
         return accepted
 
     async def deliver(self, signal: Signal) -> Signal:
@@ -119,9 +119,11 @@ class SignalDelivery:
         if signal.now and signal.type in INTERRUPTING:
             await self._ports.turns.stop(turn, "steered")
             return
-        is_pause = signal.type is SignalType.PAUSE
-        answers = bool(turn.request.answer_schema)
-        text = render_pause(signal) if is_pause else render_message(self._message_template, signal, answers=answers)
+        if signal.type is SignalType.PAUSE:
+            text = render_pause(signal)
+        else:
+            writes_result = bool(turn.request.answer_schema)
+            text = render_message(self._message_template, signal, writes_result=writes_result)
         await self._ports.turns.send_message(turn, signal.id, text)
 
     def _refuse_invalid(self, file: InvalidSignalFile) -> None:
@@ -182,7 +184,7 @@ class SignalDelivery:
             return signal
         return replace(signal, assigned_id=f"{signal.stamp}-{signal.name.encode()[-100:].decode(errors='ignore')}")
 
-    def _archive_if_finished(self, signal: Signal) -> None:
+    def _archive_if_done_with_file(self, signal: Signal) -> None:
         """Archive an accepted signal. A signal to all roles stays until all have received it."""
         log, mailbox = self._ledger.signals, self._ports.mailbox
         id = log.ids[signal.name, signal.stamp]
@@ -209,7 +211,7 @@ class SignalDelivery:
         if outcome.resumable:
             return
         log = self._ledger.signals
-        for signal in self._ports.mailbox.read_pending():
+        for signal in self._ports.mailbox.read_inputs():
             if not isinstance(signal, Signal) or not signal.is_message:
                 continue
             accepted = log.accepted.get(log.ids.get((signal.name, signal.stamp), ""))

@@ -74,11 +74,11 @@ class Documents:
         """
         side_files = side_files or SideFiles()
         if not changes:
-            return self.journal.append(at, entry, seen=self._find_untouched_edit(entry, changes))
+            return self.journal.append(at, entry, seen=self._note_unwritten_edit(entry, changes))
         contents = {path: to_bytes(text) for path, text in changes.items()}
         after = {path: digest(data) for path, data in contents.items()}
         before = {path: self._hash_on_disk(path) for path in changes}
-        seen = self._find_untouched_edit(entry, changes)
+        seen = self._note_unwritten_edit(entry, changes)
         line, record = self.journal.encode(at, entry, after, seen, hash_lines(side_files))
         commit = {
             "schema": 1,
@@ -173,8 +173,8 @@ class Documents:
         else:
             self.signatures.pop(path, None)
 
-    def _find_untouched_edit(self, entry: Entry, changes: Mapping[str, str]) -> dict[str, str]:
-        """The hash of an edited document that this commit does not write."""
+    def _note_unwritten_edit(self, entry: Entry, changes: Mapping[str, str]) -> dict[str, str]:
+        """Remember the state of an edited document that this commit does not write. Returns its hash."""
         if not isinstance(entry, DocumentEdited) or entry.path in changes:
             return {}
         self.hashes[entry.path] = self._hash_on_disk(entry.path)

@@ -48,7 +48,7 @@ class Mailbox:
         write_atomic(path, _import_signal_files().render_signal(signal).encode())
         return path
 
-    def read_pending(self) -> Sequence[Signal | InvalidSignalFile]:
+    def read_inputs(self) -> Sequence[Signal | InvalidSignalFile]:
         """The waiting signals, ABORT first, then by time and name; and the files that the engine has to reject."""
         if self._is_empty():
             return ()

@@ -84,7 +84,10 @@ class EarlyMessages:
 
 @dataclass(frozen=True)
 class LocalTurns:
-    """Runs the turns of one run in one workspace, one at a time."""
+    """Runs the turns of one run in one workspace, one at a time.
+
+    For each worktree of a task, `Workspaces` makes a copy that shares `early`: a message can come before the turn is set up.
+    """
 
     run_dir: Path
     record: RunRecord
@@ -138,7 +141,7 @@ class LocalTurns:
         self.files.collect_outbox(directory)
         handed, left = read_outbox(directory / "outbox", turn.request)
         answer, errors = self._read_answer(turn, directory, summary.text, handed)
-        end = _classify_exit(agent, ended, summary, _read_end(directory / "stderr"))
+        end = _classify_and_explain_exit(agent, ended, summary, _read_tail(directory / "stderr"))
         refused = handed.pop(REFUSED_EVENTS, "")
         if refused and end is TurnEnd.FAILED and ended.code == REFUSED_EXIT and not agent.announces_end:
             # The last command of a script was a `ralph emit` that was refused. Its exit code is no failure of the agent.
@@ -412,7 +415,9 @@ class LocalTurns:
             how = limits.get(ended.reason, ended.reason)
         elif ended.code == 0:
             how = "the agent stopped without saying that it had finished"
-        detail = summary.error or ended.error or " / ".join(describe_stderr(_read_end(directory / "stderr"))[-3:])[:600]
+        detail = (
+            summary.error or ended.error or " / ".join(describe_stderr(_read_tail(directory / "stderr"))[-3:])[:600]
+        )
         if os.strerror(errno.EMFILE) in detail:
             detail += "; allow more open files with `ulimit -n 4096`, then resume the run"
         return f"{how}: {detail}" if detail else how
@@ -460,8 +465,8 @@ def describe_directory(directory: str) -> PromptPart:
     )
 
 
-def _classify_exit(agent: Adapter, ended: JobExit, summary: OutputSummary, stderr: str) -> TurnEnd:
-    """How the turn ended. If the output does not contain the reason of a failure, the exit code and `stderr` may."""
+def _classify_and_explain_exit(agent: Adapter, ended: JobExit, summary: OutputSummary, stderr: str) -> TurnEnd:
+    """How the turn ended. Adds the reason to the summary if only the exit code or `stderr` contains it."""
     classify = partial(
         classify_end,
         reason=ended.reason,
@@ -498,7 +503,7 @@ def _find_lifetime(directory: Path) -> tuple[float, float]:
     return times[0], max(times)
 
 
-def _read_end(path: Path) -> str:
+def _read_tail(path: Path) -> str:
     """The end of a file. A backtrace of many lines can follow the error."""
     try:
         with path.open("rb") as file:
