@@ -133,7 +133,7 @@ class TestTheLoop:
         sim.run()
         assert sim.spent.turns == 40
         assert widest <= 5
-        assert sim.ledger().work == {}
+        assert sim.ledger().pending == {}
         assert len(json.loads(sim.state_path.read_text())["iterations"]) == REMEMBERED
 
     def test_the_journal_has_a_line_for_every_step_and_none_for_waiting(self, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ class TestTheLoop:
         assert (live[-1].spent, live[-1].last_turn_number, live[-1].work) == (
             rebuilt.spent,
             rebuilt.last_turn_number,
-            rebuilt.work,
+            rebuilt.pending,
         )
 
     def test_notices_are_journaled(self, tmp_path: Path) -> None:
