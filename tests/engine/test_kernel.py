@@ -157,7 +157,7 @@ class TestTheLoop:
         sim.onlooker.on_record = lambda record: live.append(replace(sim.kernel.ledger))  # type: ignore
         sim.run()
         rebuilt = sim.ledger()
-        assert (live[-1].spent, live[-1].last_turn_number, live[-1].work) == (
+        assert (live[-1].spent, live[-1].last_turn_number, live[-1].pending) == (
             rebuilt.spent,
             rebuilt.last_turn_number,
             rebuilt.pending,
