@@ -303,4 +303,4 @@ def test_file_that_became_a_directory_can_be_put_back(root: Path) -> None:
         (root / "tests").mkdir()
         (root / "tests" / "test_app.py").write_text("print('1 passed')\n")
 
-    assert not verify(root, split).failed
+    assert not verify(root, split).not_passed

@@ -210,7 +210,7 @@ def _accept_last_verdict(run: RunDir, because: str, who: str) -> dict[str, str]:
     """The snapshot that the user accepts, with who, when and why. There must be passing checks that could not be proven."""
     ended = [one.entry for one in read_records(run.path / "journal.jsonl") if isinstance(one.entry, ChecksEnded)]
     last = ended[-1].verdict if ended else None
-    if last is None or last.failed or last.passed or not last.snapshot:
+    if last is None or last.not_passed or last.passed or not last.snapshot:
         what = f"run {run.id} has no work that waits to be accepted"
         raise UsageError(what, where=str(run.path), todo=f"see what it did: `ralph report {run.id}`")
     when = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %z")

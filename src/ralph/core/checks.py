@@ -341,7 +341,7 @@ class Verdict:
     @property
     def passed(self) -> bool:
         """Whether every check passed, none was gamed, and nothing is left to judge. Without checks there is no proof."""
-        return bool(self.results) and not (self.failed or self.blocking_findings or self.is_unproven)
+        return bool(self.results) and not (self.not_passed or self.blocking_findings or self.is_unproven)
 
     @property
     def is_unproven(self) -> bool:
@@ -359,14 +359,14 @@ class Verdict:
         return tuple(finding for finding in self.findings if finding.severity is Severity.ERROR)
 
     @property
-    def unrunnable(self) -> CheckResult | None:
+    def first_unrunnable(self) -> CheckResult | None:
         """The first check that could not be run."""
         unknown = (CheckStatus.COULD_NOT_RUN, CheckStatus.NOT_FOUND)
         return next((r for r in self.results if r.status in unknown), None)
 
     @property
-    def failed(self) -> tuple[CheckResult, ...]:
-        """The checks that did not pass."""
+    def not_passed(self) -> tuple[CheckResult, ...]:
+        """The checks that failed, could not be run, or were not found."""
         return tuple(r for r in self.results if not r.passed)
 
     @property
@@ -388,7 +388,7 @@ class FailingTests:
 def find_failing_tests(verdict: Verdict) -> FailingTests | None:
     """The tests that fail; None if the output names no tests, or if there is no snapshot."""
     tests: list[str] = []
-    for result in verdict.failed:
+    for result in verdict.not_passed:
         tests += result.failing
     return FailingTests(verdict.snapshot, tuple(tests)) if tests and verdict.snapshot else None
 

@@ -128,17 +128,17 @@ class CleanRoom:
         except RoomError as error:
             return _with_finding(verdict, Evidence(Grade.UNPROVEN, f"The clean room could not be created: {error}"))
         compared = "All checks ran again in a clean checkout, without the files that git ignores and the run changed."
-        if not inside.failed:
+        if not inside.not_passed:
             evidence = Evidence(Grade.PROVEN, "The checks also pass in a clean checkout.", compared)
             return replace(verdict, evidence=evidence)
         evidence = self._explain_failure(inside, compared, has_changes=has_changes)
         if not has_changes:
             return replace(verdict, evidence=evidence)
-        return _with_finding(verdict, evidence, inside.failed[0])
+        return _with_finding(verdict, evidence, inside.not_passed[0])
 
     def _explain_failure(self, inside: Verdict, compared: str, *, has_changes: bool) -> Evidence:
         """Why the work is disproven or unproven if the checks pass in the workspace and fail in the room."""
-        failed = inside.failed[0]
+        failed = inside.not_passed[0]
         what = f"`{failed.command or failed.title}` passes here and fails in a clean checkout: {failed.reason}."
         left_out = self._compare_ignored()
         if not has_changes:
@@ -186,8 +186,8 @@ class CleanRoom:
         if not checks:
             return
         verdict = await runner.run(f"{key}-setup", checks)
-        if verdict.failed:
-            bad = verdict.failed[0]
+        if verdict.not_passed:
+            bad = verdict.not_passed[0]
             raise RoomError(f"the setup command `{bad.command}` failed there: {bad.reason}")
 
     @asynccontextmanager

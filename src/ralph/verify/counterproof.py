@@ -125,7 +125,7 @@ class Counterproof:
             verdict = await self._run_with(back, self.base, "as-before", checks)
         except RoomError as error:
             return [*findings, *_report_not_run_apart(checks, f"no clean checkout could be created: {error}")]
-        if verdict.failed or not self._ran_as_many(verdict):
+        if verdict.not_passed or not self._ran_as_many(verdict):
             return list(findings)
         return _rebut_errors(findings, checks, verdict)
 
@@ -144,7 +144,7 @@ class Counterproof:
             verdict = await self._run_with(back, self.base, "as-before", checks)
         except RoomError as error:
             return [*findings, *_report_not_run_apart(checks, f"no clean checkout could be created: {error}")]
-        if not verdict.failed and self._ran_as_many(verdict):
+        if not verdict.not_passed and self._ran_as_many(verdict):
             return list(findings)
         found = _judge_original_tests(verdict, failed_before)
         if any(finding.path in failed_before for finding in found):
@@ -176,7 +176,7 @@ class Counterproof:
             verdict = await self._run_with(back, self.base, "as-failed-before", checks) if back else None
         except RoomError:
             return list(unproven)
-        if verdict is not None and verdict.failed:
+        if verdict is not None and verdict.not_passed:
             return list(unproven)
         return [replace(finding, severity=Severity.WARNING) for finding in unproven]
 
@@ -192,14 +192,14 @@ class Counterproof:
         except RoomError as error:
             why = f"no clean checkout could be created: {error}"
             return leave_to_judge(evidence, back, why)
-        if not verdict.failed and self._ran_as_many(verdict):
+        if not verdict.not_passed and self._ran_as_many(verdict):
             reason = (
                 "The checks also pass in a clean checkout, even with tests and settings as they were before the run."
             )
             return replace(evidence, reason=reason, restored=tuple(back))
         why = "fewer tests run with them"
-        if verdict.failed:
-            failed = verdict.failed[0]
+        if verdict.not_passed:
+            failed = verdict.not_passed[0]
             why = f"`{failed.command or failed.title}` fails with them: {failed.reason}"
         return leave_to_judge(evidence, back, why)
 
@@ -243,7 +243,7 @@ class Counterproof:
         try:
             plain = await self.room.run("new-tests", checks, self.base, back=added, base=latest)
             named = _join_names(plain.results)
-            new = set(named.passed) - set(before.ran) if named and not plain.failed else set()
+            new = set(named.passed) - set(before.ran) if named and not plain.not_passed else set()
             if not new:
                 return None
             noticing: set[str] = set()
@@ -279,7 +279,7 @@ class Counterproof:
             verdict = await self._run_with(back, seen_failing.snapshot, "as-seen-failing", checks)
         except RoomError as error:
             return _report_not_run_apart(checks, f"no clean checkout could be created: {error}")
-        failing = [test for result in verdict.failed for test in result.failing]
+        failing = [test for result in verdict.not_passed for test in result.failing]
         return _report_still_failing(failing, seen_failing.tests, "was seen to fail")
 
     async def require_go_tests(self, verdict: Verdict, checks: Sequence[Check]) -> Verdict:
@@ -328,7 +328,7 @@ class Counterproof:
 
     def _find_failed_tests(self, checks: Sequence[Check]) -> dict[str, CheckResult]:
         """The checks that ran tests before the run and failed, by title."""
-        known = {result.title: result for result in self.baseline.failed} if self.baseline else {}
+        known = {result.title: result for result in self.baseline.not_passed} if self.baseline else {}
         return {
             check.title: known[check.title]
             for check in checks

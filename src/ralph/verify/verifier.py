@@ -167,7 +167,7 @@ class Verifier:
         if is_baseline:
             verdict = await self._complete_baseline(verdict, checks)
             verdict = _cap_names(verdict, MAX_RECORDED)
-            if self._has_room and verdict.results and not verdict.unrunnable and self.snapshots:
+            if self._has_room and verdict.results and not verdict.first_unrunnable and self.snapshots:
                 rehearsal = await self._open_room(self.snapshots).rehearse(verdict, checks)
                 verdict = replace(verdict, rehearsal=rehearsal)
             self.baseline = verdict
@@ -232,7 +232,7 @@ class Verifier:
 
     async def _warn_early(self, verdict: Verdict, checks: Sequence[Check]) -> Verdict:
         """The verdict with warnings of what would hold the work up if the checks passed, so that no turn builds on it."""
-        if self._comparison is None or not verdict.failed or verdict.unrunnable:
+        if self._comparison is None or not verdict.not_passed or verdict.first_unrunnable:
             return verdict
         changes = await asyncio.to_thread(self._comparison.find_changes)
         findings = await asyncio.to_thread(self._collect, checks, verdict, changes)
@@ -397,7 +397,7 @@ class Verifier:
     def _is_left_to_judge(self, verdict: Verdict, changes: Sequence[FileChange], checks: Sequence[Check]) -> bool:
         """Whether the agent read what the guards found, keeps it, and it is all about judge files."""
         blocking = verdict.blocking_findings
-        if not blocking or verdict.failed or not (self.rules.has_judge and self.rules.clean_room.is_on):
+        if not blocking or verdict.not_passed or not (self.rules.has_judge and self.rules.clean_room.is_on):
             return False
         read = self.last
         if read is None or not read.blocking_findings or read.snapshot != verdict.snapshot:
@@ -437,10 +437,12 @@ class Verifier:
             return [*found, *find_fewer_tests(self._before, verdict, changes), *history]
         commands = [check.command for check in checks if check.command]
         texts = [change for change in changes if (change.old, change.new) != (None, None)]
-        failed_before = [test for result in (self._before.failed if self._before else ()) for test in result.failing]
+        failed_before = [
+            test for result in (self._before.not_passed if self._before else ()) for test in result.failing
+        ]
         unchanged = self._comparison.read_unchanged(changes)
         scanned = scan(
-            texts, checks=commands, unchanged=unchanged, failed_before=() if verdict.failed else failed_before
+            texts, checks=commands, unchanged=unchanged, failed_before=() if verdict.not_passed else failed_before
         )
         found += _raise_for_coverage(scanned, checks)
         if not any(finding.rule in _RULES_THAT_EXPLAIN_FEWER_TESTS for finding in found):
@@ -527,7 +529,7 @@ def find_unexplained_success(
     """
     if before is None or changes:
         return []
-    failed = {result.title: result for result in before.failed}
+    failed = {result.title: result for result in before.not_passed}
     found = []
     for check, result in zip(checks, now.results, strict=True):
         if result.title not in failed:

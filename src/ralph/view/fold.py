@@ -261,7 +261,7 @@ def _end_merge(view: RunView, record: Record, entry: MergeEnded) -> RunView:
         commit=entry.commit,
         files=entry.files[:100],
         notice=entry.notice,
-        failed=tuple(result.title for result in entry.verdict.failed) if entry.verdict else (),
+        failed=tuple(result.title for result in entry.verdict.not_passed) if entry.verdict else (),
     )
     if entry.verdict:
         view = fold_checks.add_verdict(view, record, entry.key, entry.verdict, iteration_of(view.workflow, entry.key))

@@ -96,7 +96,7 @@ def _update_findings(view: RunView, record: Record, key: str, scope: str, verdic
     Guards read the work only if the checks pass, so a verdict with failed checks says nothing about earlier findings.
     """
     found = set(verdict.findings)
-    is_judged = bool(found) or not verdict.failed
+    is_judged = bool(found) or not verdict.not_passed
     kept = []
     for one in view.findings:
         if task_of(view.workflow, one.key, view.tasks) != scope or not is_judged:

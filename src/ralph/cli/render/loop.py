@@ -128,7 +128,7 @@ class LoopRenderer(Renderer):
         if baseline:
             return lines
         result = "PASS" if verdict.passed else "FAIL"
-        if verdict.unrunnable and not verdict.passed:
+        if verdict.first_unrunnable and not verdict.passed:
             result = "COULD NOT RUN"
         is_unproven = verdict.is_unproven and not verdict.blocking_findings
         if is_unproven:

@@ -364,7 +364,7 @@ def accept_checks(context: HatsContext, state: HatsState, verdict: Verdict, now:
             state = _accept_claim(context, state, claim, verdict)
     if not completes:
         return advance(context, state, now)
-    if verdict.unrunnable and state.refusals >= MAX_REFUSALS:
+    if verdict.first_unrunnable and state.refusals >= MAX_REFUSALS:
         return end_run(state, Outcome.UNVERIFIABLE, summarize_verdict(verdict))
     failed_checks = ""
     if not verdict.passed:
@@ -399,7 +399,7 @@ def _accept_claim(context: HatsContext, state: HatsState, claim: QueuedEvent, ve
 def _is_confirmed(rule: Topic, verdict: Verdict) -> bool:
     """Whether the result of the checks is the one that a topic claims: that they pass, or that they fail."""
     if rule.expects_failure:
-        return bool(verdict.failed) and not verdict.unrunnable
+        return bool(verdict.not_passed) and not verdict.first_unrunnable
     return verdict.passed
 
 

@@ -61,7 +61,7 @@ def derive_lesson(iteration: Iteration, verdict: Verdict, state: LoopState) -> L
 def describe_failure(verdict: Verdict) -> str:
     """What fails: the tests by name, else the check, with the line that says most."""
     parts = []
-    for result in verdict.failed:
+    for result in verdict.not_passed:
         which = f"{list_names(result.failing, _NAMED)} ({name_check(result)})" if result.failing else name_check(result)
         parts.append(f"{which}: {' | '.join(find_error_lines(result.output, 2)) or result.reason}")
     parts += [f"[{f.rule}] {f.place} {f.sentence}" for f in verdict.blocking_findings]
@@ -89,7 +89,7 @@ def _find_cause(iteration: Iteration, verdict: Verdict, state: LoopState) -> str
         return "the guards found changes that can make the checks pass without the work"
     if state.agent_error:
         return f"the agent's turn failed: {state.agent_error}"
-    if flaky := [name_check(r) for r in verdict.failed if r.flaky]:
+    if flaky := [name_check(r) for r in verdict.not_passed if r.flaky]:
         return f"{', '.join(flaky)} is flaky: it gave different results for the same tree"
     changes = attribute_checks(verdict, state.baseline)
     regressed = [name_check(result) for result, what in changes if what is Attribution.REGRESSED]
@@ -108,11 +108,11 @@ def _find_next_step(verdict: Verdict) -> str:
         places = ", ".join(dict.fromkeys(f.place for f in verdict.blocking_findings if f.line))
         what = f"the change at {places[:150]}" if places else "these changes"
         return f"undo {what}; if the task asks for it, keep it and say why"
-    if flaky := [name_check(r) for r in verdict.failed if r.flaky]:
+    if flaky := [name_check(r) for r in verdict.not_passed if r.flaky]:
         return (
             f"find out why {flaky[0]} gives different results (time, order, network, randomness), and remove the cause"
         )
-    for result in verdict.failed:
+    for result in verdict.not_passed:
         for line in (*find_error_lines(result.output, 10), *result.output.splitlines()):
             if place := _PLACE.search(line[:LONGEST_LINE]):
                 file, number = place[1] or place[3], place[2] or place[4]

@@ -183,7 +183,7 @@ def _failure_set(verdict: Verdict, iteration: int) -> str:
     """
     tree = verdict.snapshot or f"iteration {iteration}"
     names = []
-    for result in verdict.failed:
+    for result in verdict.not_passed:
         digest = result.failures.digest if result.failures else ""
         without_digest = tree if result.output.strip() else f"{result.code} {result.reason}"
         names.append(f"{result.title} {digest or without_digest}")

@@ -23,7 +23,7 @@ MAX_NAMES = 20
 
 def summarize_verdict(verdict: Verdict) -> str:
     """One line: which checks passed, how the others did not, and what the guards found."""
-    checks = "; ".join(f"{name_check(r)} {explain_result(r)}" for r in (verdict.failed or verdict.results))
+    checks = "; ".join(f"{name_check(r)} {explain_result(r)}" for r in (verdict.not_passed or verdict.results))
     return (
         f"{checks}; but {' '.join(f.sentence for f in verdict.blocking_findings)}"
         if verdict.blocking_findings
@@ -36,7 +36,7 @@ def render_failures(
 ) -> str:
     """The failing checks and the guards' findings, for the prompt of a hat."""
     findings = render_findings(verdict, asks_user=False)
-    parts = [render_results(verdict, baseline, failed_before, {}) if verdict.failed else "", findings]
+    parts = [render_results(verdict, baseline, failed_before, {}) if verdict.not_passed else "", findings]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -47,7 +47,7 @@ def render_results(
 
     `logs` has the paths of whole outputs, by the titles of the checks.
     """
-    if verdict.results and not verdict.failed:
+    if verdict.results and not verdict.not_passed:
         if verdict.blocking_findings:
             return "All checks pass, but this does not count yet: see the findings."
         return "All checks pass."
@@ -57,7 +57,7 @@ def render_results(
     if _has_passed(verdict):
         passed = [name_check(result) for result in verdict.results if result.passed]
         lines.append(f"Passed: {', '.join(passed)}.")
-    for result in verdict.failed:
+    for result in verdict.not_passed:
         lines.append(
             _render_failed_check(result, share, logs.get(result.title, ""), is_regression=result.title in regressed)
         )
@@ -69,7 +69,7 @@ def render_results(
 
 def compute_quoted_share(verdict: Verdict) -> int:
     """How many characters of the output of each failing check a prompt quotes."""
-    return QUOTED // max(1, len(verdict.failed))
+    return QUOTED // max(1, len(verdict.not_passed))
 
 
 def _render_failed_check(result: CheckResult, room: int, log: str, *, is_regression: bool) -> str:
@@ -107,7 +107,7 @@ def render_findings(verdict: Verdict, *, asks_user: bool = True) -> str:
                 " If nothing else is left to do, change nothing more, write your answer and stop:"
                 " the engine asks a judge or the user."
             )
-    if others and verdict.failed:
+    if others and verdict.not_passed:
         lines.append(
             "The checks do not pass yet. Even when they do, the user may have to allow these changes first. Undo each that the"
             " task does not ask for, by editing. Keep the others, and say why in `summary`:"
@@ -147,7 +147,9 @@ def render_verification(verdict: Verdict, baseline: tuple[CheckStatus, ...] = ()
 
 def list_failing_names(verdict: Verdict) -> tuple[str, ...]:
     """What fails, by name: tests if a check names them, else the check itself."""
-    return tuple(dict.fromkeys(one for result in verdict.failed for one in (result.failing or (name_check(result),))))
+    return tuple(
+        dict.fromkeys(one for result in verdict.not_passed for one in (result.failing or (name_check(result),)))
+    )
 
 
 def find_newly_failing(verdict: Verdict, failed_before: Collection[str]) -> list[str]:
@@ -155,7 +157,7 @@ def find_newly_failing(verdict: Verdict, failed_before: Collection[str]) -> list
     if not failed_before:
         return []
     found: list[str] = []
-    for result in verdict.failed:
+    for result in verdict.not_passed:
         found += [test for test in result.failing if test not in failed_before]
     return found
 

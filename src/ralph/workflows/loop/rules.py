@@ -320,7 +320,7 @@ class Loop:
         """After the checks: complete the iteration, and enter what `_choose_next` chooses, after a commit or a reflection."""
         state = self._with_verdict(state, verdict)
         completed = _complete_iteration(state, verdict) if state.unverified_iteration else None
-        is_progress = not verdict.unrunnable and state.progress.after(verdict, state.iteration).stalled == 0
+        is_progress = not verdict.first_unrunnable and state.progress.after(verdict, state.iteration).stalled == 0
         if completed:
             iterations = (*state.iterations, completed)[-MAX_REMEMBERED_ITERATIONS:]
         else:
@@ -330,7 +330,7 @@ class Loop:
             iterations=iterations,
             unverified_iteration=None,
             best=_choose_best(state.best, completed, is_progress=is_progress),
-            unrunnable_iterations=state.unrunnable_iterations + 1 if verdict.unrunnable else 0,
+            unrunnable_iterations=state.unrunnable_iterations + 1 if verdict.first_unrunnable else 0,
         )
         chosen = self._choose_next(state, verdict, follows_turn=completed is not None)
         if completed is None:
@@ -366,7 +366,7 @@ class Loop:
                 f"the checks could not be run {count(state.unrunnable_iterations, 'time')} in a row",
             )
         state = replace(state, phase=Phase.ACT, iteration=state.iteration + 1)
-        if verdict.unrunnable or not follows_turn or state.agent_error:
+        if verdict.first_unrunnable or not follows_turn or state.agent_error:
             return state
         return self._decide_if_stuck(state, verdict)
 
@@ -408,7 +408,7 @@ class Loop:
         """Whether only findings are left, and an agent that read them changed nothing: only the user can decide."""
         has_read = len(state.iterations) > 1 and bool(state.iterations[-2].blocking)
         is_answer = has_read and not state.agent_error and self.settings.on_stuck is not OnStuck.CONTINUE
-        return is_answer and bool(verdict.blocking_findings) and not verdict.failed
+        return is_answer and bool(verdict.blocking_findings) and not verdict.not_passed
 
     def _decide_if_stuck(self, state: LoopState, verdict: Verdict) -> LoopState:
         """Ask a loop that is stuck for another approach; if that does not help, do what `--on-stuck` says."""
@@ -469,7 +469,7 @@ class Loop:
             logs=logs,
             verification=render_verification(verdict, state.baseline),
         )
-        if verdict.unrunnable or verdict.blocking_findings:
+        if verdict.first_unrunnable or verdict.blocking_findings:
             # What fails is not known, or a test passes only because it was skipped.
             return replace(state, fixed=(), broken=())
         now = list_failing_names(verdict)[:MAX_FAILED_TESTS]
@@ -525,7 +525,7 @@ def reopen(state: LoopState) -> LoopState:
 
 def _name_silent_check(verdict: Verdict) -> str:
     """Which check shows no progress, whatever the agent does, because it prints nothing; empty if there is none."""
-    silent = next((one for one in verdict.failed if one.command and not one.output.strip()), None)
+    silent = next((one for one in verdict.not_passed if one.command and not one.output.strip()), None)
     return f"; {name_check(silent)} prints nothing, so Ralph sees no progress until it passes" if silent else ""
 
 
@@ -548,7 +548,7 @@ def _complete_iteration(state: LoopState, verdict: Verdict) -> Iteration:
         completed = replace(completed, result=verdict.evidence.reason)
     if completed.passed or completed.is_unproven:
         return replace(completed, learnings=Lesson("", completed.why, "").text)
-    if verdict.unrunnable:
+    if verdict.first_unrunnable:
         return replace(completed, why="", try_next="")
     return with_lesson(completed, derive_lesson(completed, verdict, state))
 
@@ -641,14 +641,14 @@ def _accept_judge_tests(state: LoopState, verdict: Verdict) -> LoopState:
     tests = dict(state.judge_tests)
     state = replace(state, judge_tests=())
     named = f"its own {count(len(tests), 'test file')} ({', '.join(tests)})"
-    if verdict.unrunnable:
-        reason = f"the judge accepted the changes, and {named} could not be run: {verdict.unrunnable.reason}"
+    if verdict.first_unrunnable:
+        reason = f"the judge accepted the changes, and {named} could not be run: {verdict.first_unrunnable.reason}"
         return _finish(state, Outcome.UNPROVEN, reason)
-    if not verdict.failed:
+    if not verdict.not_passed:
         return _finish_as_judged(
             state, _describe_passed_tests(state.tests_run_before_judge, _count_tests(verdict), named)
         )
-    failed = verdict.failed[0]
+    failed = verdict.not_passed[0]
     shown = [f"`{path}`:\n```\n{text.rstrip()}\n```" for path, text in tests.items()]
     findings = [
         "An independent reviewer wrote tests from the request and the documentation. The work fails them:",

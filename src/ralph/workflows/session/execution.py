@@ -279,7 +279,7 @@ def choose_next_attempt(settings: SessionSettings, state: SessionState, task: st
 
 def describe_verdict(verdict: Verdict, room: int = _MAX_QUOTED_CHARS) -> str:
     """The results of checks, for a reviewer and the next attempt. Failed checks come first and share the room."""
-    share = room // max(1, len(verdict.failed))
+    share = room // max(1, len(verdict.not_passed))
     lines = []
     for result in sorted(verdict.results, key=lambda result: result.passed):
         said = "(passed)" if result.passed else f"({result.reason})\n{excerpt_output(result.output, share)[0]}"

@@ -347,7 +347,7 @@ class Session:
         if key == SESSION_BASELINE:
             return replace(state, flow=_with_baseline(state.flow, verdict))
         if key and key.kind is SessionWork.SESSION_CHECK:
-            failed = tuple(f"`{result.command}`" if result.command else result.title for result in verdict.failed)
+            failed = tuple(f"`{result.command}`" if result.command else result.title for result in verdict.not_passed)
             results = execution.describe_verdict(verdict) or "all pass"
             # The reviewer of the session is the judge of changed tests and settings.
             passed = verdict.passed or verdict.awaits_judge
@@ -617,7 +617,7 @@ def rebuild_flow(entries: Iterable[Entry]) -> Flow:
 
 def _with_baseline(flow: Flow, verdict: Verdict) -> Flow:
     passed = tuple(result.title for result in verdict.results if result.passed)
-    failed = {result.title: " ".join(result.reason.split())[:MAX_REASON] for result in verdict.failed}
+    failed = {result.title: " ".join(result.reason.split())[:MAX_REASON] for result in verdict.not_passed}
     return replace(flow, baseline=True, passed_before=passed, failed_before=failed)
 
 
