@@ -78,6 +78,27 @@ def test_commits_of_the_agent_are_reported(project: Project) -> None:
     assert "CHANGED" not in done.out
 
 
+COMMITS_ELSEWHERE = """
+make() { touch $1; git add $1; git -c user.name=A -c user.email=a@x commit -q -m $1; }
+case $(git rev-list --count HEAD) in
+    1) make a; git checkout -q -b feature; make b; make c; git branch same ;;
+    4) git checkout -q --detach; make d; make e ;;
+    6) git checkout -q main; git merge -q --ff-only same ;;
+esac
+"""
+
+
+def test_commits_on_a_new_branch_and_on_a_detached_head_are_reported(project: Project) -> None:
+    done = project.work(COMMITS_ELSEWHERE, "--max-iterations", "3")
+    made = [line.partition("the agent made ")[::2] for line in done.out.splitlines() if "the agent made" in line]
+    assert made == [
+        ("turn 1: ", "1 commit on main"),
+        ("turn 1: ", "2 commits on feature"),
+        ("turn 2: ", "2 commits on a detached HEAD"),
+    ]
+    assert "Commits: in turns 1, 2, by the agent\n" in done.out
+
+
 def test_commits_of_ralph_itself_are_not_the_agents(project: Project) -> None:
     done = project.work("echo x >> work.txt", "--max-iterations", "2", "--commit")
     assert "the agent made" not in done.out

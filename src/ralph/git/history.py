@@ -110,26 +110,32 @@ def _list_namespaces(before: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(kind.rstrip("/") for kind in _USUAL), *recorded]))
 
 
-def count_new_commits(now: "Refs", before: Mapping[str, str]) -> tuple[str, ...]:
-    """How many commits were made on which branches since these tips, without those of Ralph.
+def count_new_commits(now: "Refs", before: Mapping[str, str], head_before: str) -> tuple[str, ...]:
+    """How many commits were made on which branches since these tips and this HEAD, without those of Ralph.
 
+    A commit counts once: on a branch that was there before, else on the branch that is checked out, else on a new one.
     A branch that is checked out in another worktree is left out: the user may work there.
     """
+    places = {
+        name: (_shorten_ref(name), tip)
+        for name, tip in now.tips.items()
+        if name.startswith(HEADS) and not name.startswith(OURS) and name not in now.elsewhere
+    }
+    if not now.head.startswith("refs/"):
+        places[now.head] = ("a detached HEAD", now.head)
+    known = {tip for name, tip in before.items() if name.startswith(HEADS)} | {head_before} - {""}
     found = []
-    for name, tip in now.tips.items():
-        was = before.get(name) or before.get(now.head, "")
-        if not name.startswith(HEADS) or name.startswith(OURS) or name in now.elsewhere:
+    for name in sorted(places, key=lambda name: (name not in before, name != now.head, name)):
+        place, tip = places[name]
+        if tip in known:
             continue
-        if tip == was or (before and not was):
-            continue
-        others = ("--invert-grep", "--grep=^Ralph-Run: ")
-        known = [was] if was else []
-        if name not in before and name != now.head:
-            # A new branch that only names commits of the current one has none of its own.
-            known += [now.tips[now.head]] if now.head in now.tips else []
-        number = int(now.git.run("rev-list", "--count", *others, tip, *(["--not", *known] if known else [])).text)
+        # An agent can have removed the objects of a branch that it deleted.
+        others = ("--ignore-missing", "--invert-grep", "--grep=^Ralph-Run: ")
+        revisions = "".join(f"{revision}\n" for revision in [tip, *(f"^{one}" for one in known)])
+        number = int(now.git.run("rev-list", "--count", *others, "--stdin", stdin=revisions.encode()).text)
+        known.add(tip)
         if number:
-            found.append(f"the agent made {count(number, 'commit')} on {_shorten_ref(name)}")
+            found.append(f"the agent made {count(number, 'commit')} on {place}")
     return tuple(found)
 
 
@@ -180,7 +186,7 @@ class UserRefs:
         now = Refs.read(self._repository, namespaces=namespaces)
         self._pin_again(now)
         findings = _compare(now, self.before or {})
-        commits = count_new_commits(now, self._tips) if self._tips is not None else ()
+        commits = count_new_commits(now, self._tips, self.head) if self._tips is not None else ()
         self._note_tips(now)
         commits += self._look_into_submodules()
         sentences = tuple(finding.sentence for finding in findings)
