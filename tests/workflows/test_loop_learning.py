@@ -30,9 +30,11 @@ from ralph.verify.measures import read_failure_set
 from ralph.workflows.loop import HOME
 from ralph.workflows.loop.prompt import NAMES
 from ralph.workflows.loop.report import is_worth_restoring
-from ralph.workflows.loop.rules import Loop
+from ralph.workflows.loop.rules import Loop, _choose_best
 from ralph.workflows.loop.state import (
     PROFILES,
+    Best,
+    Iteration,
     LoopParameters,
     LoopState,
     OnStuck,
@@ -573,6 +575,18 @@ class TestTheBest:
         run.iterate(verdict(failed=9))
         assert run.state.best is not None
         assert run.state.best.number == 2
+
+    def test_number_that_gets_better_counts_more_than_an_error_before_the_run(self) -> None:
+        best = Best(0, "base", score=0.5, result="1 failure")
+        better = Iteration(1, "", "", snapshot="sha-1", files=1)
+        assert _choose_best(best, better, is_progress=True, is_further=True) != best
+        assert _choose_best(best, better, is_progress=True, is_further=False) == best
+        scored = replace(best, number=1)
+        assert _choose_best(scored, better, is_progress=True, is_further=True) == scored
+
+    def test_nothing_is_restored_if_no_iteration_was_completed(self) -> None:
+        best = Best(0, "base", score=0.5, result="1 failure")
+        assert not is_worth_restoring(best, LoopState("fix it", best=best))
 
     def test_verified_work_is_the_best(self) -> None:
         run = begun()

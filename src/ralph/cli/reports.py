@@ -16,7 +16,7 @@ from ralph.core.codec import parse_time
 from ralph.core.errors import UsageError
 from ralph.core.events import NOT_ISOLATED
 from ralph.core.prompt import count_tokens
-from ralph.core.text import count
+from ralph.core.text import count, format_dollars
 from ralph.documents.hats.definition import show_role
 from ralph.store.files import to_bytes
 from ralph.store.journal import advise_to_adopt
@@ -117,8 +117,8 @@ def _money(sums: dict[str, Any]) -> str:
     if sums["cost"] is None or (missing and not sums["cost"]):
         return f"{tokens}  cost unknown"
     if missing:
-        return f"{tokens}  at least ${sums['cost']:.4f} ({count(missing, 'turn')} without a price)"
-    return f"{tokens}  ${sums['cost']:.4f}"
+        return f"{tokens}  at least {format_dollars(sums['cost'])} ({count(missing, 'turn')} without a price)"
+    return f"{tokens}  {format_dollars(sums['cost'])}"
 
 
 @click.command("prompt")

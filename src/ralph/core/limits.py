@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from ralph.core.outcomes import Outcome
-from ralph.core.text import count
+from ralph.core.text import count, format_dollars
 from ralph.core.values import value
 
 
@@ -109,9 +109,7 @@ def describe_cost(spent: Spent) -> str:
         if spent.unpriced is None:
             return "unknown (the agent reported no cost)"
         return "unknown (Ralph knows no price for this agent)"
-    if not spent.turns:
-        return "$0"
-    known = f"${spent.cost:.4f}"
+    known = format_dollars(spent.cost)
     if spent.unpriced_turns:
         return f"at least {known}, {count(spent.unpriced_turns, 'turn')} without a price"
     return known

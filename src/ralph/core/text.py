@@ -23,6 +23,11 @@ _SEQUENCE = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\]|\x9d)[^\x07\
 """What sets a color, moves the cursor, or sets the title of a terminal."""
 
 
+def format_dollars(cost: float) -> str:
+    """An amount of money, also if it is a small part of a cent."""
+    return f"${cost:.4f}" if cost else "$0"
+
+
 def remove_controls(text: str) -> str:
     """Text without half characters and control characters. All else stays, so nothing in it is hidden from the user."""
     return text.encode(errors="replace").decode().translate(_CONTROL)

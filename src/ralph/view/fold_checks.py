@@ -66,13 +66,14 @@ def _update(check: CheckView, result: CheckResult, point: CheckPoint, *, is_base
 
 def _name_failures(result: CheckResult) -> str:
     """A name for what a check complains about and how much of it there is; empty if that cannot be compared."""
-    if not result.failures or not result.failures.digest:
+    failures = result.failures
+    if not failures or not failures.digest:
         return ""
-    return (
-        result.failures.digest
-        if result.failures.count is None
-        else (f"{result.failures.digest} {result.failures.count:g}")
-    )
+    parts = [failures.digest]
+    if failures.count is not None:
+        parts.append(f"{failures.count:g}")
+    parts += [f"{value:g}" for value in failures.figures.values() if value is not None]
+    return " ".join(parts)
 
 
 def _attribute(baseline: CheckStatus | None, status: CheckStatus) -> Attribution | None:

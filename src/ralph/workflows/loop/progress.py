@@ -82,7 +82,7 @@ class LoopProgress:
         places = [_shorten(f"{failure} {place}") for result in results for place in _find_places(result)]
         is_other_place = bool(places) and not any(place in self.seen for place in places)
         figures = self._move_figures(results)
-        is_further = any(new.has_advanced(old) for new, old in zip(figures, self.figures, strict=False))
+        is_further = _have_advanced(figures, self.figures)
         is_new = _shorten(failure) not in self.seen or is_other_place or is_further
         is_new = is_new and (not verdict.snapshot or tree not in self.seen)
         last = tuple(map(_count_reported, results))
@@ -113,6 +113,10 @@ class LoopProgress:
                     known[name] = Figure(name, value, value)
         return tuple(known.values())[:MAX_FIGURES]
 
+    def is_further_than(self, earlier: "LoopProgress") -> bool:
+        """Whether a number in the output went further than ever since."""
+        return _have_advanced(self.figures, earlier.figures)
+
     def restart(self) -> "LoopProgress":
         """What a resumed loop continues with: what was seen stays known, and the iterations count anew."""
         return replace(self, stalled=0)
@@ -129,6 +133,10 @@ class LoopProgress:
         now = sum(count or 0.0 for count in whole)
         first, _, best = self.failures or (now, now, now)
         return (first, now, min(now, best if best is not None else now))
+
+
+def _have_advanced(now: Sequence[Figure], before: Sequence[Figure]) -> bool:
+    return any(new.has_advanced(old) for new, old in zip(now, before, strict=False))
 
 
 def _count(result: CheckResult) -> float | None:

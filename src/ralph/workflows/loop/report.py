@@ -8,7 +8,7 @@ from ralph.core.checks import Attribution, Check, CheckResult, CheckStatus, Verd
 from ralph.core.events import RunEnded
 from ralph.core.limits import describe_cost, list_options_to_continue, suggest_option_to_continue
 from ralph.core.outcomes import Outcome
-from ralph.core.text import count
+from ralph.core.text import count, format_dollars
 from ralph.core.turns import Change
 from ralph.documents.session.markdown import row
 from ralph.workflows.loop.state import Best, Iteration, LoopParameters, LoopState
@@ -290,7 +290,7 @@ def _render_history(state: LoopState) -> str:
 
 
 def _render_row(i: Iteration) -> str:
-    price = "unknown" if i.cost is None else f"${i.cost:.4f}"
+    price = "unknown" if i.cost is None else format_dollars(i.cost)
     verdict = "PASS" if i.passed else f"{'NOT PROVEN' if i.is_unproven else 'FAIL'}: {i.result}"
     role = i.role + (" (other approach)" if i.pivot else "")
     changes = describe_change(Change("", i.files, i.added, i.removed))
@@ -350,6 +350,8 @@ def _render_next(state: LoopState, settings: LoopParameters, ended: RunEnded) ->
 
 def is_worth_restoring(best: Best, state: LoopState) -> bool:
     """Whether the tree is another one than after the best iteration, and the last iteration is not as good."""
+    if not state.iterations:
+        return False
     last = state.iterations[-1]
     is_as_good = bool(best.score) and best.score == last.score and not last.blocking
     has_changed = any(one.files for one in state.iterations if one.number > best.number)

@@ -320,7 +320,9 @@ class Loop:
         """After the checks: complete the iteration, and enter what `_choose_next` chooses, after a commit or a reflection."""
         state = self._with_verdict(state, verdict)
         completed = _complete_iteration(state, verdict) if state.unverified_iteration else None
-        is_progress = not verdict.first_unrunnable and state.progress.after(verdict, state.iteration).stalled == 0
+        progress = state.progress.after(verdict, state.iteration)
+        is_progress = not verdict.first_unrunnable and progress.stalled == 0
+        is_further = is_progress and progress.is_further_than(state.progress)
         if completed:
             iterations = (*state.iterations, completed)[-MAX_REMEMBERED_ITERATIONS:]
         else:
@@ -329,7 +331,7 @@ class Loop:
             state,
             iterations=iterations,
             unverified_iteration=None,
-            best=_choose_best(state.best, completed, is_progress=is_progress),
+            best=_choose_best(state.best, completed, is_progress=is_progress, is_further=is_further),
             unrunnable_iterations=state.unrunnable_iterations + 1 if verdict.first_unrunnable else 0,
         )
         chosen = self._choose_next(state, verdict, follows_turn=completed is not None)
@@ -566,15 +568,19 @@ def _rate_baseline(verdict: Verdict) -> Best | None:
     return Best(0, verdict.snapshot, score, summarize_verdict(verdict))
 
 
-def _choose_best(best: Best | None, completed: Iteration | None, *, is_progress: bool) -> Best | None:
+def _choose_best(best: Best | None, completed: Iteration | None, *, is_progress: bool, is_further: bool) -> Best | None:
     """The better of two iterations, by their scores; the earlier one if they are equal and the later made no progress.
 
-    If the checks count nothing, no iteration has a score. Then it is the last one that made progress.
+    If the checks count nothing, no iteration has a score. Then it is the last one that made progress. The state before the
+    run may have a score all the same, for an error that is gone since: then a number that got better (`is_further`) decides.
     """
     if completed is None or not completed.snapshot or completed.blocking:
         return best
-    if not completed.score and (not is_progress or (best and best.score)):
-        return best
+    if not completed.score:
+        is_scored = best is not None and bool(best.score)
+        is_better = is_further and best is not None and best.number == 0
+        if not is_progress or (is_scored and not is_better):
+            return best
     if completed.score and best:
         known, new = (best.passed, best.score), (completed.passed, completed.score)
         # Work that is as good as the state before the run stays.
