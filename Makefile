@@ -8,7 +8,7 @@ AGENT_WORKERS ?= 4
 MUTATED := workflows/session verify engine
 MUTANT_TESTS := tests/workflows tests/verify tests/guards tests/engine tests/workspace tests/cli
 
-.PHONY: demo test-web pictures browser session prompts test test-slow test-sandbox sandbox chaos coverage mutants mutants-sample test-agents check fix bench bench-verdicts docs clean
+.PHONY: demo demo-cluster test-cluster cluster test-web pictures browser session prompts test test-slow test-sandbox sandbox chaos coverage mutants mutants-sample test-agents check fix bench bench-verdicts docs clean
 
 demo: $(READY)
 	@$(BIN)/python examples/demo/demo.py
@@ -17,11 +17,22 @@ session: $(READY)
 	@$(BIN)/python examples/session/run.py $(SESSION_ARGS)
 
 test: $(READY)
-	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow" --ignore tests/sandbox --ignore tests/web/test_browser.py \
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow and not cluster" --ignore tests/sandbox --ignore tests/web/test_browser.py \
 	  $(PYTEST_ARGS)
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m slow $(PYTEST_ARGS)
+
+# Turns on a real Ray cluster of this machine, one test at a time. Installs the extra.
+test-cluster: cluster
+	$(BIN)/python -m pytest -m cluster tests/workspace $(PYTEST_ARGS)
+
+# Two nodes on this machine, a session with six tasks on them, and where each task ran.
+demo-cluster: cluster
+	@$(BIN)/python examples/cluster/demo.py
+
+cluster: $(READY)
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install -q -e '.[ray]'
 
 # The promises of the sandbox. Without bubblewrap, these tests are skipped and say so.
 test-sandbox: sandbox $(READY)
@@ -39,7 +50,7 @@ chaos: $(READY)
 	RALPH_CHAOS=1 $(BIN)/python -m pytest -n auto --dist loadgroup -m slow -k kill $(PYTEST_ARGS) tests/git
 
 coverage: $(READY)
-	$(BIN)/python -m pytest -n auto --dist loadgroup --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadgroup --cov --cov-report=term:skip-covered -m "not cluster" $(PYTEST_ARGS)
 
 mutants: $(READY)
 	$(BIN)/python bench/mutants.py --count 60 --tests $(MUTANT_TESTS) $(MUTANT_ARGS) -- $(MUTATED)

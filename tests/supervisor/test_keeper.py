@@ -323,15 +323,21 @@ class TestStreams:
 
 
 class TestLimits:
-    @pytest.mark.parametrize("limit", ["wall", "idle"])
-    def test_the_keeper_holds_a_limit_though_the_engine_is_gone(self, stage: Stage, limit: str) -> None:
+    @pytest.mark.parametrize(
+        ("limit", "reason"), [("wall", "wall"), ("idle", "idle"), ("abandoned_after", "interrupted")]
+    )
+    def test_the_keeper_holds_a_limit_though_the_engine_is_gone(self, stage: Stage, limit: str, reason: str) -> None:
         engine = stage.engine(stage.shell("job", "echo $$ > started; sleep 300", **{limit: 1.0}))
         started(stage)
         kill_engine(engine)
         eventually(lambda: read_exit(stage.run_dir / "job"))
         ended = read_exit(stage.run_dir / "job")
-        assert ended and (ended.reason, ended.signal) == (limit, signal.SIGTERM)
+        assert ended and (ended.reason, ended.signal) == (reason, signal.SIGTERM)
         eventually(lambda: not stage.living())
+
+    def test_a_job_with_an_engine_is_not_abandoned(self, stage: Stage) -> None:
+        [ended] = stage.keep(stage.shell("job", "sleep 1", abandoned_after=0.1))
+        assert ended.reason == "exit"
 
     def test_a_job_that_prints_is_not_idle(self, stage: Stage) -> None:
         [ended] = stage.keep(stage.shell("job", "for i in $(seq 11); do echo $i >&2; sleep 0.3; done", idle=3.0))

@@ -5,7 +5,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +45,17 @@ from ralph.supervisor.sandbox import Sandbox
 from ralph.verify.clean_room import CleanRoomSettings
 from ralph.verify.runner import CheckRunner, check_environment
 from ralph.verify.verifier import VerdictSettings, Verifier
+from ralph.workspace.cluster_client import ClusterClient
 from ralph.workspace.isolation import Isolation
 from ralph.workspace.local import LocalTurns
 from ralph.workspace.merger import Lander, Merger
+from ralph.workspace.ray import RayTurns
 from ralph.workspace.slots import Slots, slots_path
 from ralph.workspace.turn_files import TurnFiles
 from ralph.workspace.workspaces import Workspaces
 from ralph.workspace.worktree_setup import WorktreeSetup, explain_no_room, with_git_ceiling
+
+_CLUSTER_SLOTS = 1000
 
 
 class SystemClock:
@@ -72,6 +76,7 @@ def build_kernel(
     record: RunRecord,
     *,
     keeper: KeeperClient,
+    cluster: ClusterClient | None,
     observer: Observer,
     notices: tuple[str, ...],
     granted: Limits | None = None,
@@ -98,7 +103,15 @@ def build_kernel(
     agents = {label: registry.make_adapter(spec, record.prices) for label, spec in record.agents.by_label.items()}
     warnings = _prepare_tree(root, work_tree, agents, sandbox)
     workspaces = _build_workspaces(
-        project, run, record, keeper=keeper, agents=agents, work_tree=work_tree, records=records, sandbox=sandbox
+        project,
+        run,
+        record,
+        keeper=keeper,
+        cluster=cluster,
+        agents=agents,
+        work_tree=work_tree,
+        records=records,
+        sandbox=sandbox,
     )
     workspaces.verifier.user_refs = user_refs
 
@@ -171,6 +184,7 @@ def _build_workspaces(
     record: RunRecord,
     *,
     keeper: KeeperClient,
+    cluster: ClusterClient | None,
     agents: Mapping[str, Adapter],
     work_tree: _WorkTree,
     records: list[Record],
@@ -195,6 +209,8 @@ def _build_workspaces(
         hidden=secrets,
         isolation=isolation,
     )
+    if cluster:
+        turns = RayTurns(**{one.name: getattr(turns, one.name) for one in fields(turns)}, cluster=cluster)
     runner = CheckRunner(
         run_dir=run.path,
         run_id=run.id,
@@ -281,6 +297,9 @@ def _hide_own_files(root: Path, workspace: Path) -> str:
 def _build_slots(run: RunDir, record: RunRecord, root: Path) -> Slots:
     kinds = {label: spec.kind for label, spec in record.agents.by_label.items()}
     limits = record.slots if record.branch else replace(record.slots, run=1)
+    if record.pool.kind == "ray":
+        # The workers limit how many turns run on them. This machine only coordinates.
+        limits = replace(limits, machine=limits.machine or _CLUSTER_SLOTS)
 
     def room() -> str:
         return explain_no_room(root, record.tree_settings.most_bytes)

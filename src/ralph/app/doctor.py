@@ -262,7 +262,7 @@ def _check_agent(name: str) -> Diagnosis:
     signed_in, how = agent.sign_in(os.environ, Path.home())
     state = {True: f"signed in ({how})", False: "not signed in", None: f"sign-in unknown ({how})"}
     can = [field.replace("_", " ") for field, able in asdict(agent.abilities).items() if able]
-    version = _read_version(path)
+    version = read_version(path)
     tried, proof = _find_proof(name, version, agent.install)
     what = f"{name}: {version}, {tried}, {state[signed_in]}; can: {', '.join(can)}"
     facts = {"name": name, "path": path, "version": version, "signed_in": signed_in, "can": can, **proof}
@@ -290,7 +290,7 @@ def _install_tested(install: str, version: str) -> str:
     return f"install {version}"
 
 
-def _read_version(path: str) -> str:
+def read_version(path: str) -> str:
     try:
         said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):

@@ -43,6 +43,7 @@ from ralph.store.rejected_trees import open_rejected_trees
 from ralph.store.runs import Project, RunDir
 from ralph.store.settings import load_config
 from ralph.supervisor.client import KeeperClient
+from ralph.workspace.cluster_client import ClusterClient
 from ralph.workspace.isolation import remove_caches
 from ralph.workspace.local import remove_shared_link
 from ralph.workspace.turn_files import TurnFiles
@@ -82,6 +83,7 @@ async def run_engine(
         tree_lock.acquire()
         keeper = KeeperClient(run.path, tree_lock.acquire)
         keeper.attach()
+        cluster = ClusterClient(record.pool, run.path / "cluster.log") if record.pool.kind == "ray" else None
         try:
             workflow_observers = find_workflow_kind(record.workflow).observers(project.root, run.id)
             tracers = (traces,) if traces else ()
@@ -92,6 +94,7 @@ async def run_engine(
                 run,
                 record,
                 keeper=keeper,
+                cluster=cluster,
                 observer=watchers,
                 notices=(*notices, notifier_warning, tree_lock.notice),
                 granted=granted,
@@ -101,6 +104,8 @@ async def run_engine(
             _clean_up(project, run, record, stop.outcome)
         finally:
             await keeper.close()
+            if cluster:
+                await cluster.close()
             # Cancelled work may continue in a thread. No other run may use the tree before it has ended.
             await asyncio.get_running_loop().shutdown_default_executor()
         return stop

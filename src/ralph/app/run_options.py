@@ -23,6 +23,7 @@ from ralph.documents.run_record import (
     AgentSelection,
     AgentSpec,
     LoopRunSettings,
+    PoolSpec,
     RunRecord,
     SessionRunSettings,
     SlotLimits,
@@ -31,6 +32,7 @@ from ralph.documents.run_record import (
 )
 from ralph.store.runs import Project
 from ralph.store.settings import load_user_settings
+from ralph.workspace.cluster_client import require_ray
 
 N = TypeVar("N", int, float)
 JUDGE = "judge"
@@ -68,6 +70,7 @@ class RunOptions:
     land: str | None = None
     no_snapshots: bool = False
     sandbox: str | None = None
+    pool: str | None = None
     dry_run: bool = False
     """Only show the run: its agents need not be installed."""
     cwd: Path | None = None
@@ -125,6 +128,7 @@ def build_record(
         most_steps=config.max_steps,
         prices=config.prices,
         sandbox=find_asked_level(options.sandbox),
+        pool=choose_pool(options.pool, dry_run=options.dry_run),
         land=options.land or config.land or usual_land,
         slots=_read_slot_limits(config.slots, require_positive("--parallel", options.parallel, None)),
         tree_settings=_read_tree_settings(config.workspace, project),
@@ -132,6 +136,35 @@ def build_record(
         loop=loop or LoopRunSettings(),
         session=session or SessionRunSettings(),
         hats=hats,
+    )
+
+
+def choose_pool(option: str | None, *, dry_run: bool = False) -> PoolSpec:
+    """Where the turns run: by `--pool`, or by the user's own settings. A repository has no say.
+
+    The option is `local`, `ray`, or the address of a Ray cluster.
+    """
+    settings = load_user_settings().pool
+    kind: str = settings.kind
+    address = settings.address
+    if option in ("local", "ray"):
+        kind = option
+    elif option:
+        host, _, port = option.removeprefix("ray://").rpartition(":")
+        if not host or not port.isdigit():
+            todo = "use `local`, `ray`, or the address of a cluster: `--pool 10.0.0.5:6379`"
+            raise UsageError(f"--pool {option} is not a place for turns", todo=todo)
+        kind, address = "ray", option
+    if kind == "local":
+        return PoolSpec()
+    if not dry_run:
+        require_ray()
+    return PoolSpec(
+        kind=kind,
+        address=address,
+        namespace=settings.namespace,
+        resources=settings.resources,
+        labels=settings.labels,
     )
 
 

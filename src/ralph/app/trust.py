@@ -31,7 +31,7 @@ from ralph.verify.toolchains import EXAMPLES, find_commands
 
 _LIMITS_ONLY = frozenset(
     (
-        *("limits", "turn", "check_timeout", "max_steps", "slots", "retention", "permissions", "sandbox"),
+        *("limits", "turn", "check_timeout", "max_steps", "slots", "retention", "permissions", "sandbox", "pool"),
         *("max_iterations", "max_runtime", "max_cost", "tui", "verbose", "_suppress_warnings"),
     )
 )

@@ -56,6 +56,7 @@ GROUPS = {
         "hats": "List, show, check or draw presets.",
         "trust": "Agree to what Ralph may start in this project.",
         "doctor": "Check this machine and this project.",
+        "workers": "List, check, start or stop the machines of a cluster.",
         "completion": "Complete commands, options, run ids and task ids in your shell.",
     },
     "For agents": {
@@ -86,6 +87,7 @@ MODULES = {
     "steer": ("steer", "pause", "signal", "signals", "answer", "allow"),
     "trust": ("trust",),
     "web": ("web",),
+    "workers": ("workers",),
     "workspace": ("land", "queue", "worktrees", "clean"),
 }
 """The module of every subcommand."""

@@ -143,6 +143,12 @@ _SETTINGS = (
         type=click.Choice(["auto", "off", "write", "strict", "require"]),
         help="How agents and checks are isolated. Default: the level in your own settings, or auto.",
     ),
+    click.option(
+        "--pool",
+        metavar="POOL",
+        help="Where turns run: `local`, `ray`, or the address of a Ray cluster (docs/cluster.md). Default: the pool in your"
+        " own settings, or local.",
+    ),
 )
 """The options of `RunOptions`: they become part of the run's record."""
 _START = (

@@ -133,6 +133,15 @@ class SignalReceived:
 
 
 @value
+class TurnPlaced:
+    """A turn runs on a worker of a cluster. Journaled again by an engine that adopts the turn."""
+
+    turn: int
+    place: str
+    """The name of the worker."""
+
+
+@value
 class SignalRefused:
     """A file in the mailbox was set aside: it is no valid signal, it is for an unknown role, or it came too late."""
 
@@ -190,6 +199,7 @@ Entry = (
     | MergeStarted
     | SnapshotTaken
     | SignalReceived
+    | TurnPlaced
     | SignalRefused
     | QuestionAsked
     | QuestionAnswered
@@ -228,6 +238,7 @@ NAMES: dict[str, type[Entry]] = {
     "work.landed": Landed,
     "signal.accepted": SignalAccepted,
     "signal.received": SignalReceived,
+    "turn.placed": TurnPlaced,
     "signal.refused": SignalRefused,
     "question.asked": QuestionAsked,
     "question.answered": QuestionAnswered,

@@ -303,6 +303,8 @@ class EventKind(StrEnum):
     """It tries something again by itself."""
     DENIED = "denied"
     """It was not allowed to do something."""
+    PLACED = "placed"
+    """The turn runs on a worker of a cluster: `text` is its name."""
     RECEIVED = "received"
     """The agent received messages from the user during the turn: `text` names them, `means` says how."""
     PROGRESS = "progress"

@@ -277,6 +277,11 @@ class Config(SettingsSection):
         default=None,
         description="no effect here, because a repository cannot lower your protection; set it in `~/.config/ralph/config.yml`",
     )
+    pool: Any = Field(
+        default=None,
+        description="no effect here, because a repository cannot decide on which machines your agents run; set it in"
+        " `~/.config/ralph/config.yml`",
+    )
     workspace: WorkspaceSettings = WorkspaceSettings()
     slots: SlotSettings = SlotSettings()
     land: Literal["ff", "branch", "push"] | None = Field(
@@ -345,6 +350,34 @@ class SandboxSettings(SettingsSection):
     )
 
 
+class PoolSettings(SettingsSection):
+    """Where turns run: on this machine, or on a Ray cluster (docs/cluster.md)."""
+
+    kind: Literal["local", "ray"] = Field(default="local", description="`local`: this machine; `ray`: a Ray cluster")
+    address: str = Field(
+        default="auto", description="address of the cluster: `HOST:PORT`, or `auto` for the one of this machine"
+    )
+    namespace: str = Field(
+        default="ralph", min_length=1, description="namespace in the cluster; only runs of the same one see each other"
+    )
+    resources: dict[str, float] = Field(
+        default={},
+        description="what one turn uses of a worker: `cpu` (default: 1), `memory` in GiB, and the cluster's own resources",
+    )
+    labels: dict[str, tuple[str, ...]] = Field(
+        default={},
+        description="labels that a worker must have, by role, hat or task, `{executor: [big]}`; `*` stands for all turns",
+    )
+
+    @field_validator("resources")
+    @classmethod
+    def _not_negative(cls, value: dict[str, float]) -> dict[str, float]:
+        for name, amount in value.items():
+            if amount < 0:
+                raise PydanticCustomError("amount", "{name} is negative", {"name": repr(name)})
+        return value
+
+
 class UserSettings(SettingsSection):
     """`~/.config/ralph/config.yml`: what only the user can decide, whatever a repository says."""
 
@@ -355,11 +388,18 @@ class UserSettings(SettingsSection):
         default=SandboxSettings(), description="how agents and checks are isolated: a level, or a section"
     )
     clean_room: bool = Field(default=True, description="confirm every success in a clean checkout")
+    pool: PoolSettings = Field(default=PoolSettings(), description="where turns run: `local`, `ray`, or a section")
     require: Literal["auto", "proven", "judged"] = Field(
         default="auto",
         description="what a success needs; with `proven`, no judge may accept changed tests; with `judged`, a judge also looks at"
         " work that is proven",
     )
+
+    @field_validator("pool", mode="before", json_schema_input_type=PoolSettings | str)
+    @classmethod
+    def _kind(cls, value: Any) -> Any:
+        """A kind alone stands for a section with that kind."""
+        return {"kind": value} if isinstance(value, str) else value
 
     @field_validator("sandbox", mode="before", json_schema_input_type=SandboxSettings | str)
     @classmethod

@@ -107,6 +107,21 @@ class TreeSettings:
 
 
 @value
+class PoolSpec:
+    """Where the turns of a run are done."""
+
+    kind: str = "local"
+    """`local`: on this machine; `ray`: on a Ray cluster."""
+    address: str = "auto"
+    """Of the cluster: `HOST:PORT`, or `auto` for the one that this machine belongs to."""
+    namespace: str = "ralph"
+    resources: Mapping[str, float] = field(default_factory=dict)
+    """What one turn uses of a worker: `cpu`, `memory` in GiB, and resources by the cluster's own names."""
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The labels that a worker must have, by role, hat or task; `*` for all turns."""
+
+
+@value
 class LoopRunSettings:
     """What a loop was asked for beside its task and its criterion."""
 
@@ -185,6 +200,7 @@ class RunRecord:
     onto: str = ""
     """The full name of the branch that the user was on; empty if they were on none."""
     slots: SlotLimits = field(default_factory=SlotLimits)
+    pool: PoolSpec = field(default_factory=PoolSpec)
     tree_settings: TreeSettings = field(default_factory=TreeSettings, metadata=former_name("trees"))
     loop: LoopRunSettings = field(default_factory=LoopRunSettings)
     session: SessionRunSettings = field(default_factory=SessionRunSettings)

@@ -7,7 +7,16 @@ from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
 
-from ralph.core.entries import ChecksStarted, Entry, HistoryChanged, MergeStarted, Notice, RefsRecorded, SignalReceived
+from ralph.core.entries import (
+    ChecksStarted,
+    Entry,
+    HistoryChanged,
+    MergeStarted,
+    Notice,
+    RefsRecorded,
+    SignalReceived,
+    TurnPlaced,
+)
 from ralph.core.errors import SnapshotsLostError
 from ralph.core.events import (
     ChecksEnded,
@@ -427,6 +436,8 @@ class Jobs:
                 self.wake.set()
             if event.kind is EventKind.RECEIVED and self.ledger.signals.is_new_to_turn(event.text, turn.number):
                 self._journal(SignalReceived(event.text, turn.number, turn.request.role, event.means))
+            if event.kind is EventKind.PLACED:
+                self._journal(TurnPlaced(turn.number, event.text))
 
         return watch
 

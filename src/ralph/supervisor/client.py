@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,8 @@ class JobRequest:
     """Whether its first process is bubblewrap, whose end would end the job at once."""
     durable: bool = True
     """Whether its exit record must survive a power cut. A job that can simply run again does not need that."""
+    abandoned_after: float | None = None
+    """Seconds without a connected engine after which the job ends as interrupted; None if it runs on without one."""
 
     def encode(self) -> bytes:
         """The message that starts it."""
@@ -78,8 +80,11 @@ class KeeperLost(Exception):
 class KeeperClient:
     """The engine's connection to the keeper process of a run."""
 
-    def __init__(self, run_dir: Path, tree_lock: Callable[[], int] = lambda: -1) -> None:
+    def __init__(
+        self, run_dir: Path, tree_lock: Callable[[], int] = lambda: -1, abandoned_after: float | None = None
+    ) -> None:
         self._run_dir = run_dir
+        self._abandoned_after = abandoned_after
         self._tree_lock = tree_lock
         self._lifeline: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -87,6 +92,8 @@ class KeeperClient:
 
     async def run(self, job: JobRequest, on_output: Callable[[], None] | None = None) -> JobExit:
         """Start a job, or adopt one that is running or has ended, and wait for its end. Raises KeeperLost."""
+        if self._abandoned_after is not None:
+            job = replace(job, abandoned_after=self._abandoned_after)
         for _ in range(ATTEMPTS):
             if job.dir.exists():
                 if ended := read_exit(job.dir):

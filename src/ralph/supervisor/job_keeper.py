@@ -178,6 +178,8 @@ class JobKeeper:
         self.killing_since: float | None = None
         self.announced = 0.0
         self.has_new_output = False
+        self.alone_since = time.monotonic()
+        """When the last engine disconnected."""
 
     def run(self) -> Message:
         """Start the program, enforce its limits, and write `exit` when its whole process tree is gone. Returns that record."""
@@ -247,6 +249,8 @@ class JobKeeper:
                 deadlines.append(self.last_output + idle)
             if wall := self.spec.get("wall"):
                 deadlines.append(self.started + wall)
+            if (patience := self.spec.get("abandoned_after")) is not None and not self.watchers:
+                deadlines.append(self.alone_since + patience)
         if self.has_new_output:
             deadlines.append(self.announced + 0.1)
         if not deadlines:
@@ -269,6 +273,13 @@ class JobKeeper:
             self._end("wall")
         elif idle and now - self.last_output >= idle:
             self._end("idle")
+        elif self._is_abandoned(now):
+            self._end("interrupted")
+
+    def _is_abandoned(self, now: float) -> bool:
+        """Whether no engine has been connected for so long that none will adopt the job."""
+        patience = self.spec.get("abandoned_after")
+        return patience is not None and not self.watchers and now - self.alone_since >= patience
 
     def _end(self, reason: str) -> None:
         """Send SIGTERM to the whole process tree. What is left after the grace time is killed."""
@@ -350,6 +361,7 @@ class JobKeeper:
         if not data:
             self.selector.unregister(connection)
             self.watchers.pop(connection.fileno(), None)
+            self.alone_since = time.monotonic()
             connection.close()
             return
         for line in data.splitlines():

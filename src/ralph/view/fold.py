@@ -25,6 +25,7 @@ from ralph.core.entries import (
     SignalReceived,
     SignalRefused,
     SnapshotTaken,
+    TurnPlaced,
 )
 from ralph.core.events import (
     ChecksEnded,
@@ -284,6 +285,11 @@ def _hear_signal(view: RunView, record: Record, entry: SignalReceived) -> RunVie
     return fold_signals.receive(view, (entry.id,), entry.role, entry.turn, entry.means, record.at)
 
 
+def _place_turn(view: RunView, record: Record, entry: TurnPlaced) -> RunView:
+    turn = next((one for one in reversed(view.turns) if one.number == entry.turn), None)
+    return _replace_turn(view, copy_with(turn, place=entry.place)) if turn else view
+
+
 def _refuse_signal(view: RunView, record: Record, entry: SignalRefused) -> RunView:
     return fold_signals.refuse(view, entry, record.at)
 
@@ -386,6 +392,7 @@ _STEPS: dict[type[Entry], Callable[[RunView, Record, Any], RunView]] = {
     SnapshotTaken: _take_snapshot,
     SignalAccepted: _take_signal,
     SignalReceived: _hear_signal,
+    TurnPlaced: _place_turn,
     SignalRefused: _refuse_signal,
     QuestionAsked: _ask_question,
     QuestionAnswered: _answer_question,

@@ -71,6 +71,8 @@ class TurnView:
     role: str
     agent: str = ""
     attempt: int = 1
+    place: str = ""
+    """The worker of a cluster on which it runs or ran; empty for this machine."""
     task: str = ""
     is_iteration: bool = False
     is_repair: bool = False

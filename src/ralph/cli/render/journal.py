@@ -27,6 +27,7 @@ from ralph.core.entries import (
     SignalReceived,
     SignalRefused,
     SnapshotTaken,
+    TurnPlaced,
 )
 from ralph.core.errors import StateError
 from ralph.core.events import (
@@ -388,6 +389,7 @@ LINES: dict[type[Entry], Callable[[Renderer, Any], list[str]]] = {
     Landed: _render_landed,
     SignalAccepted: _signal_accepted,
     SignalReceived: _signal_received,
+    TurnPlaced: lambda run, entry: [f"  turn {entry.turn} runs on {entry.place}"],
     SignalRefused: lambda run, entry: [f"note: signal {entry.name} was rejected: {entry.reason}"],
     QuestionAsked: _question_asked,
     QuestionAnswered: lambda run, entry: [f"question {entry.id} was answered by {entry.by}: {entry.answer}"],

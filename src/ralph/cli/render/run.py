@@ -66,7 +66,8 @@ def _turn_lines(view: RunView) -> list[str]:
         said = turn.summary or turn.error
         if turn.activity and turn.activity.text:
             said = f"{turn.activity.kind}: {turn.activity.text}"
-        facts = f"{turn.number:<4} {show_role(turn.role):<14} {turn.agent[:24]:<24} {state:<12}"
+        place = f" on {turn.place}" if turn.place else ""
+        facts = f"{turn.number:<4} {show_role(turn.role):<14} {turn.agent[:24]:<24} {state + place:<12}"
         lines.append(f"{facts} {shorten(one_line(said), 80)}".rstrip())
     earlier = len(view.turns) + view.more_turns - len(lines)
     return [f"({earlier} earlier: ralph logs {view.run.id})", *lines] if earlier else lines

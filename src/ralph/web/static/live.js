@@ -41,7 +41,7 @@ function Turn({ view, turn, live, now }) {
   return html`<article class="box turn" data-turn=${turn.number}><header>
       <${Icon} name=${isRunning ? 'work' : turn.end === 'finished' ? 'check' : 'failo'} tone=${isRunning ? 'work'
   : turn.end === 'finished' ? 'pass' : 'fail'} label=${isRunning ? 'running' : view.display.turn_ends[turn.end]} />
-      <h3 class="cut">${title}</h3><span class="dim sm now cut agent only-wide" title=${turn.agent}>${agentName(turn.agent)}</span><span class="grow"></span>
+      <h3 class="cut">${title}</h3><span class="dim sm now cut agent only-wide" title=${turn.agent}>${agentName(turn.agent)}${turn.place ? ` on ${turn.place}` : ''}</span><span class="grow"></span>
       <label class="field sm only-wide"><span class="sr">Search this turn</span><input placeholder="Search" value=${search}
         onInput=${(event) => setSearch(event.target.value)} /></label>
       <span class="sm dim now">turn ${turn.number}</span><span class="sm dimmer now">${span((turn.ended_at || now) - turn.started_at)}
