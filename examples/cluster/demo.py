@@ -67,7 +67,7 @@ def run_session(address: str, project: Path) -> int:
     run = next((project / ".ralph" / "runs").iterdir()).name
     shown = subprocess.run([*RALPH, "status", run, "--json"], cwd=project, capture_output=True, text=True, check=True)
     print("\nWhere each task ran:")
-    for turn in json.loads(shown.stdout)["run"]["turns"]:
+    for turn in json.loads(shown.stdout)["view"]["turns"]:
         if turn["role"] == "executor":
             print(f"  {turn['task']:<8} turn {turn['number']:<3} on {turn['place']}")
     print()

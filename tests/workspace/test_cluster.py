@@ -1,6 +1,7 @@
 """Turns on a real cluster of two workers, and what happens when parts of it are lost."""
 
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -244,3 +245,22 @@ def test_a_lost_head_interrupts_turns_and_a_new_head_continues(tmp_path: Path) -
         assert (pool.root / "starts.txt").read_text() == "start\n"
         out = " ".join((tmp_path / "out").read_text().split())
         assert "the turn was lost with its worker on one" in out or "cannot be reached" in out
+
+
+def test_a_session_with_six_parallel_tasks_uses_both_workers_and_lands(tmp_path: Path, cluster: "TestCluster") -> None:
+    root = make_pool(tmp_path, cluster).root
+    shutil.rmtree(root / ".ralph")
+    agent = Path(__file__).parents[2] / "examples" / "cluster" / "agent.py"
+    options = ("--agent-command", f"{sys.executable} -I {agent}", "--pool", cluster.address, "--parallel", "6", "--yes")
+    command = [*RALPH, "session", "new", "Make six files", *options]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = next((root / ".ralph" / "runs").iterdir()).name
+    shown = subprocess.run([*RALPH, "status", run, "--json"], cwd=root, capture_output=True, text=True, check=True)
+    turns = [turn for turn in json.loads(shown.stdout)["view"]["turns"] if turn["role"] == "executor"]
+    assert {turn["task"]: turn["end"] for turn in turns} == {f"task-{n}": "finished" for n in range(1, 7)}
+    assert {turn["place"] for turn in turns} == {"one", "two"}
+    assert len(git(root, "ls-files", "task-*.txt").split()) == 6
+    merges = git(root, "log", "--format=%(trailers:key=Ralph-Task,valueonly,separator=)", "main").split()
+    assert sorted(merges) == sorted(set(merges))
+    assert len(merges) == 6
