@@ -244,7 +244,7 @@ def test_a_lost_head_interrupts_turns_and_a_new_head_continues(tmp_path: Path) -
         # Of the turn that was lost with the cluster, nothing was merged.
         assert (pool.root / "starts.txt").read_text() == "start\n"
         out = " ".join((tmp_path / "out").read_text().split())
-        assert "the turn was lost with its worker on one" in out or "cannot be reached" in out
+        assert "the turn was lost with its worker on one" in out or "cannot be reached" in out, out
 
 
 def test_a_session_with_six_parallel_tasks_uses_both_workers_and_lands(tmp_path: Path, cluster: "TestCluster") -> None:

@@ -17,6 +17,7 @@ from ralph.core.prompt import Prompt
 from ralph.core.turns import AgentEvent, EventKind, Turn, TurnEnd, TurnRequest, TurnResult
 from ralph.documents.run_record import PoolSpec
 from ralph.engine.ports import TurnsPort
+from ralph.store.questions import QuestionFiles
 from ralph.store.runs import RunDir
 from ralph.supervisor.client import KeeperClient
 from ralph.supervisor.processes import TURN_MARK, find_marked
@@ -193,6 +194,23 @@ def test_a_message_to_a_turn_that_is_being_started_is_not_lost(pool: Pool) -> No
             await turns.send_message(turn, "m1", "hello there")
             result = await turns.run(turn, lambda event: None)
         assert result.received == ("m1",)
+
+    do(main)
+
+
+def test_a_question_of_the_agent_is_answered_by_the_user(pool: Pool) -> None:
+    async def main() -> None:
+        watcher, questions = Watcher(), QuestionFiles(pool.run.path)
+        turn = pool.turn('"$RALPH_BIN" tools interact ask "Which color?"')
+        async with pool.engine() as turns:
+            running = asyncio.create_task(turns.run(turn, watcher))
+            while not questions.read_all():
+                await asyncio.sleep(0.1)
+            assert [one.question for one in questions.read_all()] == ["Which color?"]
+            questions.answer("q1", "blue", "the user", 0.0)
+            result = await running
+        assert (result.end, watcher.texts()) == (TurnEnd.FINISHED, ["blue"])
+        assert len(questions.read_all()) == 1
 
     do(main)
 

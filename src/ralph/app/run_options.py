@@ -238,6 +238,8 @@ def rebase_glob(glob: str, directory: str) -> str:
 def build_agent_selection(project: Project, config: Config, options: RunOptions) -> AgentSelection:
     """Choose the agents. A scenario of the settings is looked for beside them, one of an option in this directory."""
     cwd = (options.cwd or Path.cwd()) if options.name_an_agent else project.settings_dir
+    # On a cluster, the workers have the agents, and this machine need not.
+    must_be_installed = not options.dry_run and choose_pool(options.pool, dry_run=True).kind == "local"
     selection = registry.select_agents(
         config,
         names=options.agents,
@@ -245,7 +247,7 @@ def build_agent_selection(project: Project, config: Config, options: RunOptions)
         scenario_file=options.scenario,
         cwd=cwd,
         acp=options.agent_acp,
-        must_be_installed=not options.dry_run,
+        must_be_installed=must_be_installed,
     )
     if options.judge:
         judge = registry.select_agents(
@@ -254,7 +256,7 @@ def build_agent_selection(project: Project, config: Config, options: RunOptions)
             command=None,
             scenario_file=None,
             cwd=cwd,
-            must_be_installed=not options.dry_run,
+            must_be_installed=must_be_installed,
         ).chain
         selection = replace(selection, roles={**selection.roles, JUDGE: judge})
     elif JUDGE not in selection.roles and len(selection.chain) > 1:

@@ -44,7 +44,8 @@ SCENARIO = "bin/scenario.yml"
 """Where a worker has the scenario of the scripted agent, in the directory of the run. Agents can read `bin`."""
 _VALUE_LIMIT = 64 << 20
 """Bytes of all files that are sent by value with one turn."""
-_POLL_SECONDS = 10.0
+_POLL_SECONDS = 2.0
+"""How long a poll waits for events. Questions and answers wait no longer than that."""
 _MAX_LOSSES = 4
 """How often the worker of a turn may be lost before the turn is given up."""
 _PLACEMENT_NOTICE_SECONDS = 5.0
@@ -295,16 +296,18 @@ class RayTurns(LocalTurns):
 
     def _leaving_out(self, repository: Repository) -> tuple[str, ...]:
         """The paths of the work tree that are not part of the work."""
-        trees = self.record.trees
-        # Of a worktree, the root of the project is at the same place below its top.
-        root = self.workspace if self.record.directory == "." else self.workspace.parents[self._depth() - 1]
-        inside = root.relative_to(repository.top)
+        trees, inside = self.record.trees, self._find_prefix(repository)
+        root = repository.top / inside
         named = (*trees.copy, *trees.share, SHARED_DIRECTORY)
         own = list_own_paths(repository.top, self.root, root, self.workspace)
         return tuple(dict.fromkeys((*own, *((inside / name).as_posix() for name in named))))
 
-    def _depth(self) -> int:
-        return len(Path(self.record.directory).parts)
+    def _find_prefix(self, repository: Repository) -> Path:
+        """The root of the project below the top of the work tree. In a worktree, that is not `root`."""
+        depth = len(Path(self.record.directory).parts)
+        workspace = self.workspace.resolve()
+        root = workspace.parents[depth - 1] if depth else workspace
+        return root.relative_to(repository.top.resolve())
 
     def _name_ref(self, turn: Turn) -> str:
         return f"refs/ralph-work/{self.record.id}/remote-turns/{turn.number}"
@@ -312,8 +315,7 @@ class RayTurns(LocalTurns):
     def _build_order(self, turn: Turn, placement: Placement, *, adopts: bool) -> TurnOrder:
         repository = transfer.require_sendable(self.workspace)
         head = read_head(repository.git)
-        root = self.workspace if self.record.directory == "." else self.workspace.parents[self._depth() - 1]
-        prefix = root.relative_to(repository.top).as_posix()
+        prefix = self._find_prefix(repository).as_posix()
         tree_name = (turn.request.worktree or "own").replace("/", ".")
         run_files = {} if adopts else self._read_run_files(turn)
         root_files = {} if adopts else self._read_root_files(turn)
@@ -448,9 +450,8 @@ class RayTurns(LocalTurns):
         aside: Path,
         leaving_out: tuple[str, ...],
     ) -> None:
-        with tarfile.open(aside / "pack.tar") as pack:
-            pack.extractall(aside / "pack", filter="data")
         incoming = aside / "pack"
+        _extract_files(aside / "pack.tar", incoming)
         for path in sorted((incoming / "turn").rglob("*")) if (incoming / "turn").is_dir() else ():
             if path.is_file():
                 target = directory / path.relative_to(incoming / "turn")
@@ -542,6 +543,20 @@ def _read_placement(directory: Path) -> Placement | None:
 
 def _write_placement(directory: Path, placement: Placement) -> None:
     write_atomic(directory / REMOTE, dump(asdict(placement)).encode() + b"\n")
+
+
+def _extract_files(pack: Path, target: Path) -> None:
+    """Extract the regular files of a pack. Names that lead out of the directory are refused."""
+    with tarfile.open(pack) as opened:
+        for member in opened:
+            parts = Path(member.name).parts
+            content = opened.extractfile(member) if member.isfile() else None
+            if content is None or ".." in parts or Path(member.name).is_absolute():
+                continue
+            path = target.joinpath(*parts)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as file:
+                shutil.copyfileobj(content, file)
 
 
 def _report(watch: Callable[[AgentEvent], None], text: str) -> None:
