@@ -48,6 +48,10 @@ def _send(connection: socket.socket, frame: Any) -> None:
         connection.sendall(_HEADER.pack(len(data)) + data)
 
 
+class NoSuchWorker(Exception):
+    """The cluster has no worker of that name."""
+
+
 class Bridge:
     """Answers the requests of one engine."""
 
@@ -71,10 +75,14 @@ class Bridge:
         kind, value = "error", ""
         try:
             kind, value = "done", await getattr(self, f"_{method}")(*arguments)
-        except (ray.exceptions.RayActorError, LookupError) as error:
+        except (ray.exceptions.RayActorError, NoSuchWorker) as error:
             kind, value = "gone", str(error).splitlines()[0]
-        except Exception as error:  # noqa: BLE001 - whatever Ray says reaches the engine
+        except (ray.exceptions.RayTaskError, ValueError, TypeError) as error:
             value = f"{type(error).__name__}: {error}"[:2000]
+        except Exception as error:  # noqa: BLE001 - whatever is left is about the connection to the cluster
+            # After a restart of the head, Ray answers every call with an error. Only a new process can connect again.
+            os.write(2, f"the connection to the cluster is lost: {type(error).__name__}: {error}\n".encode())
+            os._exit(1)
         data = pickle.dumps((number, kind, value))
         with contextlib.suppress(ConnectionError):
             writer.write(_HEADER.pack(len(data)) + data)
@@ -132,7 +140,7 @@ class Bridge:
 
     async def _kill(self, name: str) -> None:
         handle = self._handles.pop(name, None)
-        with contextlib.suppress(LookupError):
+        with contextlib.suppress(NoSuchWorker):
             handle = handle or await asyncio.to_thread(_find, name)
             await asyncio.to_thread(ray.kill, handle)
 
@@ -141,7 +149,7 @@ def _find(name: str) -> Any:
     try:
         return ray.get_actor(name)
     except ValueError as error:
-        raise LookupError(f"there is no worker {name}") from error
+        raise NoSuchWorker(f"there is no worker {name}") from error
 
 
 if __name__ == "__main__":
