@@ -87,7 +87,7 @@ SETTINGS: dict[str, tuple[str, str, Any]] = {
 """By its key: the setting in ralph.yml, where the record has it, and as what."""
 OF_ONE_WORKFLOW = ("loop.", "session.")
 """Sections that say by their name which workflow they are for; tests of that workflow try them."""
-NOT_OF_A_RUN = ("permissions", "sandbox", "retention.", "notify", "scenario")
+NOT_OF_A_RUN = ("permissions", "sandbox", "pool", "retention.", "notify", "scenario")
 """Settings that have no effect in a repository, that are read when needed, or (the scenario) are the agent of most tests."""
 
 
@@ -161,6 +161,7 @@ OPTIONS: dict[str, tuple[tuple[str, ...], str, Any]] = {
     "--no-clean-room": (("--no-clean-room",), "clean_room", False),
     "--no-snapshots": (("--no-snapshots",), "snapshots", False),
     "--sandbox": (("--sandbox", "off"), "sandbox", "off"),
+    "--pool": (("--pool", "local"), "pool.kind", "local"),
     "--land": (("--worktree", "--land", "push"), "land", "push"),
     "--worktree": (("--worktree",), "snapshots", True),
 }

@@ -26,7 +26,8 @@ from ralph.core.errors import AgentUnavailableError, RalphError, UsageError
 from ralph.store.files import read_limited, write_atomic
 from ralph.store.user_state import ensure_state_directory, state_directory
 from ralph.supervisor.processes import end_marked, find_marked
-from ralph.workspace.cluster_client import ClusterClient, ClusterLost, ClusterNode, WorkerGone, require_ray
+from ralph.workspace.cluster_client import ClusterClient, ClusterLost, WorkerGone, require_ray
+from ralph.workspace.cluster_client import ClusterNode as ClusterNode  # interfaces show them
 
 T = TypeVar("T")
 PORT = 6379

@@ -6,6 +6,7 @@ from ralph.app.doctor import Diagnosis
 from ralph.app.landing import QueueRow
 from ralph.app.runs import RunWorktree
 from ralph.app.steer import SignalRow
+from ralph.app.workers import ClusterNode, LocalWorker, WorkerProof
 from ralph.core.entries import ENTRY_TYPES
 from ralph.core.outcomes import Outcome
 from ralph.core.prompt import PartSize
@@ -126,6 +127,10 @@ COMMANDS: dict[str, dict[str, Any]] = {
     "session feedback": {"session_id": str, "iteration": int, "path": str},
     "session repair": {"session_id": str, "done": _TEXTS},
     "diff": {"run": str, "old": str, "new": str, "diff": str, "mixed": tuple[str, ...]},
+    "workers": {"workers": tuple[ClusterNode, ...]},
+    "workers check": {"workers": tuple[WorkerProof, ...]},
+    "workers start": {"worker": LocalWorker},
+    "workers stop": {"ended": tuple[LocalWorker, ...]},
     "worktrees": {"root": str, "worktrees": tuple[RunWorktree, ...]},
     "land --queue": {"root": str, "queue": tuple[QueueRow, ...]},
     "plan": {"settings": dict[str, object], "prompt": str, "worst_case": str, "notes": _TEXTS},

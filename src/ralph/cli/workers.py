@@ -46,7 +46,7 @@ def check(pool: str | None, as_json: bool) -> int:
     lines: list[str] = []
     for proof in proofs:
         lines += _describe_proof(proof)
-    found = [{**asdict(proof), "ok": proof.ok} for proof in proofs]
+    found = [asdict(proof) for proof in proofs]
     print_result(as_json, lines or ["The cluster has no worker."], command="workers check", workers=found)
     return 0 if proofs and all(proof.ok for proof in proofs) else Outcome.USAGE.exit_code
 
