@@ -296,7 +296,7 @@ class RayTurns(LocalTurns):
 
     def _leaving_out(self, repository: Repository) -> tuple[str, ...]:
         """The paths of the work tree that are not part of the work."""
-        trees, inside = self.record.trees, self._find_prefix(repository)
+        trees, inside = self.record.tree_settings, self._find_prefix(repository)
         root = repository.top / inside
         named = (*trees.copy, *trees.share, SHARED_DIRECTORY)
         own = list_own_paths(repository.top, self.root, root, self.workspace)
