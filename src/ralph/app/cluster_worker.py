@@ -285,7 +285,8 @@ class TurnWorker:
         since = ready.read_text() if ready.exists() else ""
         name = f"{order.tree_name}-{order.turn.number}"
         ready.write_text(
-            await WorktreeSetup(turns.root, order.record.tree_settings).set_up(worktree, runner, name, since) or order.commit
+            await WorktreeSetup(turns.root, order.record.tree_settings).set_up(worktree, runner, name, since)
+            or order.commit
         )
 
     def _build_turns(
