@@ -54,6 +54,9 @@ class FakeRunner:
         self.commands[key] = [check.command for check in checks]
         return self.answers[key]
 
+    async def run_one(self, key: str, check: Check) -> CheckResult:
+        return (await self.run(key, [check])).results[0]
+
 
 class Tree:
     """A repository before the run and now."""

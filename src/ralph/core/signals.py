@@ -36,6 +36,8 @@ class SignalType(StrEnum):
         return cls.ABORT if upper == "STOP" else cls(upper)
 
 
+IN_PROMPT = "prompt"
+"""How a turn got a message that was in its prompt."""
 CTRL_C = "ctrl-c."
 """The prefix of the names of signals that the user sent with Ctrl-C."""
 RESUMED = "resumed."

@@ -33,7 +33,7 @@ from ralph.core.events import (
 )
 from ralph.core.limits import Limits, Quota, Spent
 from ralph.core.outcomes import Outcome
-from ralph.core.signals import CTRL_C, DatedSignal, Signal, SignalType, normalize_target
+from ralph.core.signals import CTRL_C, IN_PROMPT, DatedSignal, Signal, SignalType, normalize_target
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.signals import Messages
 from ralph.engine.follow_up import NEVER, PendingWork, find_unavailable_until
@@ -41,8 +41,6 @@ from ralph.engine.follow_up import NEVER, PendingWork, find_unavailable_until
 _REASON_CHARS = 160
 """So much of an error says why another agent took over."""
 _REMEMBERED_COSTS = 5
-IN_PROMPT = "prompt"
-"""How a turn got a message that was in its prompt."""
 MAX_FACTS = 3
 """The number of earlier INFO messages that a new conversation repeats."""
 

@@ -297,7 +297,7 @@ class Counterproof:
         if result.tests is not None or not read_go_packages(result.output):
             return result
         verbose = _make_verbose(check)
-        again = (await self.runner.run("go-tests", [verbose])).results[0]
+        again = await self.runner.run_one("go-tests", verbose)
         if again.status is CheckStatus.FAILED:
             return replace(again, title=result.title, command=result.command)
         if not again.passed:

@@ -70,6 +70,10 @@ class CheckRunner:
         results = [await self._run_one(key, number, check) for number, check in enumerate(checks, 1)]
         return Verdict(tuple(results))
 
+    async def run_one(self, key: str, check: Check) -> CheckResult:
+        """Run a single check."""
+        return await self._run_one(key, 1, check)
+
     async def _run_one(self, key: str, number: int, check: Check) -> CheckResult:
         if check.path:
             status, reason = look_at_file(self.files or self.workspace, check)

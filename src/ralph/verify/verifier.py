@@ -215,7 +215,7 @@ class Verifier:
         for check, result in zip(checks, verdict.results, strict=True):
             command = drop_fail_fast(check.command)
             if result.status is CheckStatus.FAILED and command != check.command:
-                again = (await self.runner.run("baseline-complete", [replace(check, command=command)])).results[0]
+                again = await self.runner.run_one("baseline-complete", replace(check, command=command))
                 if again.status is CheckStatus.FAILED:
                     failing = tuple(dict.fromkeys((*result.failing, *again.failing)))
                     tests, named = again.tests or result.tests, again.named or result.named
@@ -227,7 +227,7 @@ class Verifier:
         """The result with the numbers of its output that differ in a second run marked: they say nothing about the work."""
         if not result.failures or not result.failures.figures or result.seconds > _SHORT_CHECK_SECONDS:
             return result
-        again = (await self.runner.run("baseline-again", [check])).results[0]
+        again = await self.runner.run_one("baseline-again", check)
         return replace(result, failures=mark_unstable_figures(result.failures, again.failures))
 
     async def _warn_early(self, verdict: Verdict, checks: Sequence[Check]) -> Verdict:
@@ -280,7 +280,7 @@ class Verifier:
             return replace(result, flaky=is_flaky)
         wanted = max(self.rules.confirm - result.passed, FLAKY_RERUNS if is_flaky else 0)
         for number in range(1, wanted + 1):
-            again = (await self.runner.run(f"{key}-again-{number}", [check])).results[0]
+            again = await self.runner.run_one(f"{key}-again-{number}", check)
             if not again.passed:
                 self.flaky.add(check.title)
                 reason = f"{again.reason}; of {number + 1} runs on the same tree only some passed"

@@ -42,7 +42,7 @@ from ralph.core.events import (
 )
 from ralph.core.ids import WorkKey, WorkKind
 from ralph.core.limits import Usage
-from ralph.core.signals import SignalType
+from ralph.core.signals import IN_PROMPT, SignalType
 from ralph.core.turns import AgentEvent, EventKind, TurnEnd, TurnResult
 from ralph.core.values import copy_with
 from ralph.documents.run_record import RunRecord
@@ -193,7 +193,7 @@ def _start_turn(view: RunView, record: Record, entry: TurnStarted) -> RunView:
         iteration=max(view.iteration, iteration),
         tasks=_set_task_turn(view.tasks, turn.task, entry.turn),
     )
-    return fold_signals.receive(view, entry.messages, entry.role, entry.turn, fold_signals.IN_PROMPT, record.at)
+    return fold_signals.receive(view, entry.messages, entry.role, entry.turn, IN_PROMPT, record.at)
 
 
 def _end_turn(view: RunView, record: Record, entry: TurnEnded) -> RunView:

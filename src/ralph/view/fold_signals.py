@@ -8,8 +8,6 @@ from ralph.core.signals import Signal, SignalType
 from ralph.core.values import copy_with
 from ralph.view.model import MOST, ReceiptView, RunView, SignalView
 
-IN_PROMPT = "prompt"
-"""How a turn got a message that was in its prompt."""
 MAX_RECEIPTS = 50
 
 

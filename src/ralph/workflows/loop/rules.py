@@ -727,13 +727,12 @@ def _send_back(state: LoopState, what: str, reasons: Sequence[str], findings: Se
 
 def _follow_guidance(state: LoopState, verdict: Verdict) -> LoopState:
     """Let the agent work again on what could not be proven, because the user said what to do instead of accepting it."""
-    reason = verdict.evidence.reason if verdict.evidence else ""
     return replace(
         state,
         phase=Phase.ACT,
         iteration=state.iteration + 1,
         check_results="All checks pass, but this does not count yet: see the findings.",
-        findings=f"Ralph cannot prove the work: {reason}",
+        findings=f"Ralph cannot prove the work: {_say_why(verdict)}",
         evidence=None,
     )
 
