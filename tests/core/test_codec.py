@@ -189,6 +189,21 @@ TREES = to_plain(TreeSettings(setup=("make",)))
             {"asked": ["Scope"], "asked_at": 7.5, "checked": "all pass"},
             {"categories_asked": ["Scope"], "approval_asked_at": 7.5, "check_results": "all pass"},
         ),
+        (
+            Flow,
+            {"baseline": True, "passed": True, "items": ["a"], "wish": "only a"},
+            {
+                "has_baseline": True,
+                "session_checks_passed": True,
+                "approved_items": ["a"],
+                "approval_message": "only a",
+            },
+        ),
+        (
+            Flow,
+            {"completed": 2, "reviewed": 3, "learned": 4},
+            {"completed_iteration": 2, "reviewed_iteration": 3, "learned_iteration": 4},
+        ),
         (Wave, {"hat": "builder", "jobs": []}, {"hat": "builder", "workers": []}),
         (
             WaveWorker,

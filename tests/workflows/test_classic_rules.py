@@ -247,7 +247,7 @@ def test_whatever_the_roles_do_it_ends_and_every_edge_is_legal(seed: int) -> Non
     for id in state.tasks:
         found = state.reports(id)
         assert list(found) == list(range(1, len(found) + 1)), "no number is left out or used twice"
-        assert len(found) <= state.guardrails.rework_attempts
+        assert len(found) <= state.limits.rework_attempts
         if state.marker(id) is Marker.DONE:
             assert found[max(found)].verdict is Judgement.QUALIFIED
     assert len(reviews(state)) <= MAX_REVIEWS

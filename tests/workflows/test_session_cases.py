@@ -366,7 +366,7 @@ def test_instructions_that_cannot_be_read_are_said_and_the_old_ones_hold() -> No
     transition = driver.rules.accept(
         driver.state, DocumentEdited(driver.rules.settings.layout.instructions, bad), driver.now
     )
-    assert transition.state.guardrails == driver.state.guardrails
+    assert transition.state.limits == driver.state.limits
     assert "max_parallel_executors" in transition.notices[0]
 
 

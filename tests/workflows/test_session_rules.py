@@ -149,7 +149,7 @@ class Driver:
         names = [work.task for work in works if isinstance(work, TurnRequest) and work.role == "executor"]
         files = [file for name in names for file in self.state.tasks[name].files]
         assert len(files) == len(set(files)), names
-        assert len(names) <= self.state.guardrails.max_executors
+        assert len(names) <= self.state.limits.max_executors
         if any(self.state.tasks[name].type == "Sequential" for name in names):
             assert len(names) == 1
 

@@ -578,11 +578,11 @@ def answer_approval(session: UserSession, answer: Signal) -> Answered:
     is_early = state.state is not State.KNOWLEDGE_APPROVAL
     # The first planner can still write instructions that ask for an approval.
     is_planned = find_next_step(state) != PLANNING[0]
-    if is_early and is_planned and state.guardrails.approval != "signal":
+    if is_early and is_planned and state.limits.approval != "signal":
         what = {"auto": "keeps what it learns without asking", "skip": "keeps nothing of what it learns"}
         path = f"{HOME}/{session.id}.instructions.md"
         how = f"to be asked, write `knowledge.approval: signal` as a bullet into {path}"
-        _refuse_answer(session, what[state.guardrails.approval], how)
+        _refuse_answer(session, what[state.limits.approval], how)
     rules = build_session_workflow(session.record, session.project.root)
     if wrong := "" if is_early else describe_stage(rules.settings, state).find_wrong_items(answer.items):
         raise UsageError(wrong.partition("; ")[0], todo=wrong.partition("; ")[2])

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from ralph.core.errors import StateError
 from ralph.documents.session.plan import (
-    Guardrails,
     Plan,
     PlanQuestion,
     PlanQuestions,
+    SessionLimits,
     complete_feedback,
     find_plan_problems,
     hash_feedback,
@@ -253,8 +253,12 @@ class TestPlans:
 
 class TestInstructions:
     def test_empty_instructions_keep_the_defaults(self) -> None:
-        assert parse_instructions("") == Guardrails()
-        assert (Guardrails().max_cycles, Guardrails().max_retries, Guardrails().task_wip_minutes) == (2, None, 60)
+        assert parse_instructions("") == SessionLimits()
+        assert (SessionLimits().max_cycles, SessionLimits().max_retries, SessionLimits().task_wip_minutes) == (
+            2,
+            None,
+            60,
+        )
 
     def test_front_matter_as_the_seed_has_it(self) -> None:
         text = """---
@@ -271,7 +275,7 @@ knowledge:
 max_critique_cycles: null
 ---
 """
-        assert parse_instructions(text) == Guardrails(
+        assert parse_instructions(text) == SessionLimits(
             max_cycles=4, max_retries=1, task_wip_minutes=90, max_executors=5, max_reviewers=1, approval="signal",
             categories=("technical", "risks"),
         )  # fmt: skip
@@ -293,7 +297,7 @@ max_critique_cycles: null
 ```
 - something: else
 """
-        assert parse_instructions(text) == Guardrails(
+        assert parse_instructions(text) == SessionLimits(
             max_cycles=5,
             max_executors=2,
             max_questioners=4,

@@ -82,7 +82,7 @@ def about(key: str) -> str:
             return f"split {work.task}"
         case SessionWork.REPLAN if work:
             return f"replan {work.task}"
-        case SessionWork.CURATE:
+        case SessionWork.SELECT:
             return "what to keep"
         case SessionWork.CRITIQUE:
             return "tasks for the gaps"
@@ -216,7 +216,7 @@ def build_status_document(
 def next_action(settings: SessionSettings, state: SessionState, *, alive: bool = False, aborted: bool = False) -> str:
     """What happens next, or what the user should do."""
     run = state.metadata.session_id
-    asks = state.guardrails.approval == "signal" and not state.flow.approved
+    asks = state.limits.approval == "signal" and not state.flow.approved
     approve = f"`ralph session approve {run}` keeps what it learned, `ralph session skip {run}` drops it"
     if alive:
         return approve if asks and state.state is State.KNOWLEDGE_APPROVAL else describe_running(run)

@@ -32,7 +32,7 @@ _CATEGORY = re.compile(r"[a-z][a-z0-9-]*")
 
 
 @dataclass(frozen=True)
-class Guardrails:
+class SessionLimits:
     """The limits of a session."""
 
     max_cycles: int = 2
@@ -89,7 +89,7 @@ _SETTINGS: Mapping[str, tuple[str, Reader]] = {
 _SETTING_PATHS = {key.rpartition(".")[2]: key for key in _SETTINGS} | {key: key for key in _SETTINGS}
 
 
-def parse_instructions(text: str, where: str = "") -> Guardrails:
+def parse_instructions(text: str, where: str = "") -> SessionLimits:
     """The limits in a file; what it does not set stays as usual, and one that cannot be read is an error."""
     found: dict[str, Any] = {}
     faults = []
@@ -102,12 +102,12 @@ def parse_instructions(text: str, where: str = "") -> Guardrails:
                 faults.append(f"line {line}: `{key}` must be {error}, and is {read_text(value)[:40]}")
     if faults:
         raise StateError("\n".join(faults), where=where, todo="correct the file")
-    return Guardrails(**found)
+    return SessionLimits(**found)
 
 
 def render_instructions(session: str, home: str, *, is_parallel: bool) -> str:
     """The instructions of a session for which nobody wrote any: the usual limits that hold in it, to be changed."""
-    usual = Guardrails()
+    usual = SessionLimits()
     front: dict[str, Any] = {"applyTo": f"{home}/**"}
     if is_parallel:
         front["concurrency"] = {

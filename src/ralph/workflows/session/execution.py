@@ -55,7 +55,7 @@ def advance_tasks(settings: SessionSettings, state: SessionState) -> SessionStat
     if settings.layout.is_classic and state.has_work_left:
         # A session with unfinished tasks is not reviewed. The user decides first how it continues.
         return state.with_state(State.BATCHING)
-    return state.with_flow(check_results="", passed=False).with_state(State.SESSION_REVIEW)
+    return state.with_flow(check_results="", session_checks_passed=False).with_state(State.SESSION_REVIEW)
 
 
 def mark_startable_tasks(settings: SessionSettings, state: SessionState) -> SessionState:
@@ -187,7 +187,7 @@ def require_checks_again(settings: SessionSettings, state: SessionState) -> Sess
     for name in state.tasks:
         if state.flow_of(name).step is Step.REVIEW and settings.compile_task_checks(state.tasks[name]):
             state = state.with_task_flow(name, step=Step.CHECK)
-    return state.with_flow(check_results="", passed=False)
+    return state.with_flow(check_results="", session_checks_passed=False)
 
 
 def has_changed_tree(ended: TurnEnded) -> bool:
@@ -246,7 +246,7 @@ def _describe_merge(merged: MergeEnded) -> str:
 def fail_attempt(state: SessionState, task: str, now: float, why: str, *, note: str = "") -> SessionState:
     """The state after an attempt that failed: the task rests, and its line says that it failed, with the note."""
     is_tried_again = (
-        state.layout.retries_as_todo and state.flow_of(task).attempts_in_iteration < state.guardrails.rework_attempts
+        state.layout.retries_as_todo and state.flow_of(task).attempts_in_iteration < state.limits.rework_attempts
     )
     marker = Marker.TODO if is_tried_again else Marker.FAILED
     return state.with_annotation(task, marker, "failed", stamp(now), note).with_task_flow(task, step=Step.REST, why=why)
@@ -296,7 +296,7 @@ def _choose_tasks(settings: SessionSettings, state: SessionState) -> list[str]:
     if settings.layout.is_classic:
         return _choose_classic_task(state)
     executors = [name for name in graph.active if state.flow_of(name).step is Step.EXECUTE]
-    free_executors = state.guardrails.max_executors - len(executors)
+    free_executors = state.limits.max_executors - len(executors)
     used_files: set[str] = set()
     for name in graph.active:
         used_files.update(state.tasks[name].files)
@@ -355,7 +355,7 @@ def _fail_without_answer(
 ) -> SessionState:
     """After an executor that ran out of time or failed in all its turns: write a report, and split the task if that helps."""
     flow, ran_out_of_time = state.flow_of(task), result.end is TurnEnd.WALL
-    minutes = state.guardrails.task_wip_minutes
+    minutes = state.limits.task_wip_minutes
     why = result.error or "the agent failed in every try"
     if ran_out_of_time:
         why = f"it ran out of time ({minutes:g} {'minute' if minutes == 1 else 'minutes'})"

@@ -52,16 +52,16 @@ def accept_session_review(
         return _accept_review_with_tasks(settings, state, result, now)
     answer, text = result.answer or {}, result.documents.get("review.md") or str(result.answer)
     state = state.with_texts({settings.layout.review(state.metadata.iteration): text})
-    threshold = state.guardrails.severity_threshold
+    threshold = state.limits.severity_threshold
     found = parse_review(text)
     good = answer.get("assessment") == "Complete"
     # Gaps that Ralph cannot read from a review may be real, so they count.
     good = good or (threshold != "any" and bool(found.issues) and not found.active(threshold))
     all_in = all(state.marker(name) in FINAL_MARKERS for name in state.tasks)
-    complete = good and all_in and (state.flow.passed or not settings.checks)
+    complete = good and all_in and (state.flow.session_checks_passed or not settings.checks)
     cycle = state.metadata.critique_cycle
     # Cycles that the user caused with a STEER do not count.
-    if not complete and all_in and cycle < state.guardrails.max_critique_cycles + state.flow.replans:
+    if not complete and all_in and cycle < state.limits.max_critique_cycles + state.flow.replans:
         # Nothing failed, and yet it is not what was asked for: it is sent back by itself before the user is asked.
         return state.with_metadata(critique_cycle=cycle + 1).with_state(State.CRITIQUE)
     return _end_iteration(settings, state, Status.COMPLETED if complete else Status.AWAITING_FEEDBACK, now)
@@ -72,13 +72,13 @@ def _accept_review_with_tasks(
 ) -> SessionState:
     """After a review that may add tasks itself: it is complete, or gaps become tasks, or the user has to say."""
     answer, number = result.answer or {}, review_number(state)
-    good = answer.get("assessment") == Assessment.COMPLETE and (state.flow.passed or not settings.checks)
+    good = answer.get("assessment") == Assessment.COMPLETE and (state.flow.session_checks_passed or not settings.checks)
     body = result.documents.get("review.md") or f"# Session Review {number}\n\n{answer.get('summary', '')}"
     assessment = Assessment.COMPLETE if good else Assessment.GAPS
     text = compose_classic_review(number, body, assessment, state.progress.items)
     state = state.with_texts({settings.layout.review(number): text})
     if state.flow.checks_again:
-        state = state.with_flow(check_results="", passed=False)
+        state = state.with_flow(check_results="", session_checks_passed=False)
     state = state.with_flow(reviewing=False, checks_again=False)
     if not good and count_review_rounds(state) < MAX_REVIEWS:
         after = add_listed_tasks(state, result.documents.get("tasks.md", ""))
@@ -166,7 +166,9 @@ def accept_critique(
     step = f"plan-critique-{cycle}"
     title = f"Critique Planning Progress (Iteration {state.metadata.iteration}, Cycle {cycle})"
     state = replace(state, progress=state.progress.with_section(title, [(step, Marker.TODO, "")]))
-    return accept_breakdown(settings, state, step, result, now).with_flow(learned=0).with_state(State.BATCHING)
+    return (
+        accept_breakdown(settings, state, step, result, now).with_flow(learned_iteration=0).with_state(State.BATCHING)
+    )
 
 
 def accept_knowledge(settings: SessionSettings, state: SessionState, result: TurnResult, now: float) -> SessionState:
@@ -181,12 +183,14 @@ def accept_knowledge(settings: SessionSettings, state: SessionState, result: Tur
             facts |= {"carried_from": carried} if carried is not None else {}
             texts[path] = with_front_matter(text, name, {**facts, "staged_at": stamp(now)})
     state = state.with_texts(texts)
-    state = state.with_flow(approval_asked_at=now, wish="", approved=False, items=(), learned=number)
+    state = state.with_flow(
+        approval_asked_at=now, approval_message="", approved=False, approved_items=(), learned_iteration=number
+    )
     staged = list_staged_knowledge(settings, state)
     if not staged:
         return state.with_state(State.COMPLETE)
-    minutes = state.guardrails.approval_minutes
-    if state.guardrails.approval == "signal" and minutes is not None:
+    minutes = state.limits.approval_minutes
+    if state.limits.approval == "signal" and minutes is not None:
         state = state.with_notice(
             f"{_ask_for_approval(settings, state, len(staged))}; Ralph waits {minutes:g} minutes for it"
         )
@@ -198,7 +202,7 @@ def accept_selection(settings: SessionSettings, state: SessionState, result: Tur
     number, layout = state.metadata.iteration, settings.layout
     if (result.answer or {}).get("status") != "completed":
         blockers = "; ".join(map(str, (result.answer or {}).get("blockers") or ())) or result.error
-        state = state.with_flow(approved=False, wish="")
+        state = state.with_flow(approved=False, approval_message="")
         return state.with_notice(f"the librarian could not follow your approval: {blockers or 'it gave no reason'}")
     known = set(layout.knowledge_in(state.texts, number))
     texts, kept = {}, []
@@ -207,12 +211,12 @@ def accept_selection(settings: SessionSettings, state: SessionState, result: Tur
         if (category, file) in known:
             texts[layout.knowledge(number, category, file)] = text
             kept.append(layout.knowledge_target(category, file))
-    state = state.with_texts(texts).with_flow(wish="")
+    state = state.with_texts(texts).with_flow(approval_message="")
     if not kept:
         return (
             state.with_flow(approved=False).with_state(State.COMPLETE).with_notice("nothing that was learned is kept")
         )
-    return state.with_flow(items=tuple(kept))
+    return state.with_flow(approved_items=tuple(kept))
 
 
 def list_staged_knowledge(settings: SessionSettings, state: SessionState) -> dict[str, str]:
@@ -224,9 +228,12 @@ def list_staged_knowledge(settings: SessionSettings, state: SessionState) -> dic
 
 def decide_approval(settings: SessionSettings, state: SessionState, now: float) -> Decision:
     """Keep what was learned, or ask whether to. If nobody answers in time, it goes over into the next iteration."""
-    number, found = state.metadata.iteration, _select_items(list_staged_knowledge(settings, state), state.flow.items)
-    if state.guardrails.approval == "signal" and not state.flow.approved:
-        minutes = state.guardrails.approval_minutes
+    number, found = (
+        state.metadata.iteration,
+        _select_items(list_staged_knowledge(settings, state), state.flow.approved_items),
+    )
+    if state.limits.approval == "signal" and not state.flow.approved:
+        minutes = state.limits.approval_minutes
         if minutes is not None and now < state.flow.approval_asked_at + minutes * 60:
             return Do(())
         if minutes is not None:
@@ -267,8 +274,8 @@ def accept_signal(settings: SessionSettings, state: SessionState, signal: Signal
         case SignalType.APPROVE if wrong := describe_stage(settings, state).find_wrong_items(signal.items):
             return state.with_notice(wrong)
         case SignalType.APPROVE:
-            wish = "" if signal.items else signal.message.strip()
-            return state.with_flow(approved=True, items=signal.items, wish=wish)
+            message = "" if signal.items else signal.message.strip()
+            return state.with_flow(approved=True, approved_items=signal.items, approval_message=message)
         case SignalType.SKIP:
             return state.with_state(State.COMPLETE)
         case SignalType.RESUME:
@@ -310,7 +317,7 @@ def decide_end(settings: SessionSettings, state: SessionState) -> Stop:
     """Why the run ends when the iteration is over."""
     if state.metadata.status == Status.ABORTED:
         return Stop(Outcome.ABORTED, "the session was aborted")
-    is_green = not settings.layout.is_classic or not settings.checks or state.flow.passed
+    is_green = not settings.layout.is_classic or not settings.checks or state.flow.session_checks_passed
     if state.metadata.status == Status.COMPLETED and is_green:
         place = (
             f"; the review is in {settings.layout.review(review_number(state))}"
@@ -413,9 +420,9 @@ def start_replanning(
     state = replace(state, progress=listed, iteration=IterationMetadata(number, stamp(now)), last_graph=None)
     processed = {**state.metadata.processed, **batches}
     state = state.with_metadata(iteration=number, status=Status.IN_PROGRESS, processed=processed, critique_cycle=0)
-    return state.with_flow(cycle=1, categories_asked=(), check_results="", passed=False, replans=0).with_state(
-        State.REPLANNING
-    )
+    return state.with_flow(
+        cycle=1, categories_asked=(), check_results="", session_checks_passed=False, replans=0
+    ).with_state(State.REPLANNING)
 
 
 def count_tasks(state: SessionState) -> dict[str, int]:
@@ -429,11 +436,11 @@ def count_tasks(state: SessionState) -> dict[str, int]:
 def _end_iteration(settings: SessionSettings, state: SessionState, status: Status, now: float) -> SessionState:
     """The iteration is over; what was learned is written down, unless that was done before the whole was reviewed again."""
     unfinished = tuple(name for name in state.tasks if state.marker(name) not in FINAL_MARKERS)
-    state = state.with_flow(reviewed=state.metadata.iteration, unfinished=unfinished)
+    state = state.with_flow(reviewed_iteration=state.metadata.iteration, unfinished=unfinished)
     after = State.KNOWLEDGE_EXTRACTION
-    if state.guardrails.approval == "skip":
+    if state.limits.approval == "skip":
         after = State.COMPLETE
-    elif state.flow.learned == state.metadata.iteration:
+    elif state.flow.learned_iteration == state.metadata.iteration:
         is_undecided = state.metadata.previous_state == State.KNOWLEDGE_APPROVAL
         after = State.KNOWLEDGE_APPROVAL if is_undecided else State.COMPLETE
     return _record_end(state, status, now).with_state(after)
@@ -442,7 +449,7 @@ def _end_iteration(settings: SessionSettings, state: SessionState, status: Statu
 def _record_end(state: SessionState, status: Status, now: float) -> SessionState:
     own = replace(state.iteration, completed_at=stamp(now))
     if status is Status.COMPLETED:
-        state = state.with_flow(completed=own.iteration)
+        state = state.with_flow(completed_iteration=own.iteration)
     return replace(state, iteration=own).with_metadata(status=status)
 
 
@@ -483,7 +490,7 @@ def describe_unfinished(settings: SessionSettings, state: SessionState) -> list[
         reasons.append(f"to end the session without {', '.join(without_need)}, mark {them} [C] in progress.md too")
     reasons += [state.flow_of(name).why for name in failed if state.flow_of(name).rescoped]
     reasons += [_describe_missing_task(settings, state, name) for name in failed if state.tasks[name].is_missing]
-    if state.flow.check_results and not state.flow.passed:
+    if state.flow.check_results and not state.flow.session_checks_passed:
         names = ", ".join(state.flow.failed_checks)
         reasons.append("the checks of the session do not pass" + (f": {names}" if names else ""))
     if reasons:

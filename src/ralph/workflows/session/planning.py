@@ -15,8 +15,8 @@ from ralph.documents.session.layout import ClassicLayout
 from ralph.documents.session.metadata import State
 from ralph.documents.session.plan import (
     CYCLE_SKIPPED,
-    Guardrails,
     PlanQuestions,
+    SessionLimits,
     count_cycles,
     merge_questions,
     parse_instructions,
@@ -54,9 +54,9 @@ def is_question_step(step: str) -> bool:
 
 def list_categories_to_ask(state: SessionState) -> list[tuple[str, str]]:
     """The categories to ask about now, each with a worktree; those that share a worktree follow each other."""
-    most = state.guardrails.max_questioners
+    most = state.limits.max_questioners
     found: dict[str, str] = {}
-    for index, category in enumerate(state.guardrails.categories):
+    for index, category in enumerate(state.limits.categories):
         if category not in state.flow.categories_asked:
             found.setdefault(name_read_only_worktree(index % most + 1), category)
     return [(category, worktree) for worktree, category in found.items()]
@@ -77,7 +77,7 @@ def accept_turn(
     step = key.step
     if step == PLANNING[0]:
         state = complete_step(_store_plan(settings, state, result.documents), step, now)
-        is_without_questions = not state.layout.is_classic and not state.guardrails.max_cycles
+        is_without_questions = not state.layout.is_classic and not state.limits.max_cycles
         return _cancel_questions(state) if is_without_questions else state
     if is_question_step(step):
         state = state.with_texts(_merge_questions(state, result.documents))
@@ -198,7 +198,7 @@ def keep_plan_copy(settings: SessionSettings, state: SessionState) -> SessionSta
     return state.with_texts({path: text})
 
 
-def read_guardrails(settings: SessionSettings, texts: Mapping[str, str]) -> Guardrails:
+def read_session_limits(settings: SessionSettings, texts: Mapping[str, str]) -> SessionLimits:
     """The limits of a session, by its instructions."""
     path = settings.layout.instructions_in(texts)
     return parse_instructions(texts.get(path, ""), path)
@@ -224,7 +224,7 @@ def _skip_step(state: SessionState, step: str) -> SessionState:
     """A step that needs no turn: the plan exists, the limit of cycles is reached, or the step is unknown."""
     if step == PLANNING[0] and state.texts.get(state.layout.plan(1), "").strip():
         return state.with_marker(step, Marker.DONE, "recovered")
-    if is_question_step(step) and find_cycle(state, step) > state.guardrails.max_cycles:
+    if is_question_step(step) and find_cycle(state, step) > state.limits.max_cycles:
         return state.with_marker(step, Marker.DONE, CYCLE_SKIPPED)
     is_known = step in PLANNING or step.startswith(UPDATE) or is_question_step(step)
     return state if is_known else state.with_marker(step, Marker.CANCELLED, "not a step that can be done")
@@ -241,7 +241,7 @@ def _store_plan(settings: SessionSettings, state: SessionState, documents: Mappi
         texts[layout.task_list] = task_list.render_new_task_list()
     state = state.with_texts(texts)
     try:
-        return replace(state, guardrails=read_guardrails(settings, state.texts))
+        return replace(state, limits=read_session_limits(settings, state.texts))
     except RalphError as error:
         return state.with_notice(f"the limits in the instructions are ignored: {error.what}")
 
@@ -338,7 +338,7 @@ def _skip_research(state: SessionState, step: str) -> SessionState:
 def _ask_again(state: SessionState, step: str) -> SessionState:
     """After research: if a question of high priority is open, another cycle of both steps."""
     layout, cycle = state.layout, find_cycle(state, step)
-    if cycle >= state.guardrails.max_cycles or not _find_questions(state, step, lambda one: one.open_high):
+    if cycle >= state.limits.max_cycles or not _find_questions(state, step, lambda one: one.open_high):
         return state
     note = f"cycle {cycle + 1}" if not layout.is_classic else "another cycle"
     for name in (step.replace("research", "brainstorm"), step):
@@ -354,7 +354,7 @@ def _find_questions(state: SessionState, step: str, select: Callable[[PlanQuesti
         paths = layout.questions_in(state.texts)
     else:
         is_replanning = step in REPLANNING
-        categories = (FEEDBACK_DRIVEN,) if is_replanning else state.guardrails.categories
+        categories = (FEEDBACK_DRIVEN,) if is_replanning else state.limits.categories
         paths = [layout.questions(state.metadata.iteration, one) for one in categories]
     return [id for path in paths for id in select(parse_questions(state.texts.get(path, "")))]
 

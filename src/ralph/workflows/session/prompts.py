@@ -239,7 +239,7 @@ def _describe_previous_attempt(
 
 def _describe_checks(settings: SessionSettings, state: SessionState, role: str) -> str:
     """What must pass in the end, and how it stood before."""
-    if not settings.checks or not state.flow.baseline or role not in _GETS_CHECKS:
+    if not settings.checks or not state.flow.has_baseline or role not in _GETS_CHECKS:
         return ""
     lines = ["The engine runs these itself. The session is complete only if all of them pass."]
     if role == "executor":

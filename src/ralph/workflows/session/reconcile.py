@@ -10,7 +10,7 @@ from ralph.documents.session.reports import ReviewVerdict
 from ralph.documents.session.tasks import Task
 from ralph.workflows.merge_rules import Queue, queue_path
 from ralph.workflows.session.execution import has_open_work, reopen_task, withdraw_attempt
-from ralph.workflows.session.planning import read_guardrails
+from ralph.workflows.session.planning import read_session_limits
 from ralph.workflows.session.state import Flow, SessionSettings, SessionState, Step, TaskFlow
 
 _WITH = {
@@ -34,7 +34,7 @@ def accept_edit(settings: SessionSettings, state: SessionState, path: str, conte
     if path != settings.layout.instructions_in(state.texts):
         return state
     try:
-        return replace(state, guardrails=read_guardrails(settings, state.texts), last_graph=None)
+        return replace(state, limits=read_session_limits(settings, state.texts), last_graph=None)
     except RalphError as error:
         return state.with_notice(f"the instructions are ignored: {error.what}")
 
@@ -118,10 +118,10 @@ def revert_unfinished_tasks(settings: SessionSettings, state: SessionState, know
 
 def revert_unreviewed_end(state: SessionState) -> SessionState:
     """The state in which the session is not complete if only `metadata.yaml` says that it is."""
-    data, known = state.metadata, state.flow.completed
+    data, known = state.metadata, state.flow.completed_iteration
     if data.state not in _OVER or data.status != Status.COMPLETED or known is None or known == data.iteration:
         return state
-    if state.flow.reviewed == data.iteration and not has_open_work(state):
+    if state.flow.reviewed_iteration == data.iteration and not has_open_work(state):
         state = state.with_metadata(status=Status.AWAITING_FEEDBACK)
         return state.with_notice(
             "metadata.yaml says that the session is complete, but its review did not accept it: it waits for feedback"
@@ -137,12 +137,12 @@ def revert_unreviewed_end(state: SessionState) -> SessionState:
 def review_again_without_cancelled_tasks(state: SessionState) -> SessionState:
     """The state in which the whole is reviewed again if the user has cancelled every task that kept it from its end."""
     data, flow = state.metadata, state.flow
-    if data.state not in _OVER or data.status != Status.AWAITING_FEEDBACK or flow.reviewed != data.iteration:
+    if data.state not in _OVER or data.status != Status.AWAITING_FEEDBACK or flow.reviewed_iteration != data.iteration:
         return state
     if not flow.unfinished or state.has_work_left:
         return state
     state = state.with_metadata(status=Status.IN_PROGRESS).with_state(State.SESSION_REVIEW)
-    state = state.with_flow(check_results="", failed_checks=(), passed=False, unfinished=())
+    state = state.with_flow(check_results="", failed_checks=(), session_checks_passed=False, unfinished=())
     return state.with_notice(
         f"no task is left to do without {', '.join(flow.unfinished)}, so a reviewer looks at the whole session again"
     )
@@ -209,7 +209,7 @@ def continue_reviews(state: SessionState, known: Flow) -> SessionState:
         state = state.with_flow(
             check_results=known.check_results,
             failed_checks=known.failed_checks,
-            passed=known.passed,
+            session_checks_passed=known.session_checks_passed,
             reviewing=True,
             checks_again=True,
         )

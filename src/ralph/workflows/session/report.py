@@ -60,7 +60,7 @@ def _describe_checks(settings: SessionSettings, state: SessionState) -> str:
     titles = "\n".join(f"- `{check.command or check.title}`" for check in settings.checks)
     if not state.flow.check_results:
         return f"## Checks\n\n{titles}\n\nThey have not run since the last task was merged."
-    verdict = "All pass." if state.flow.passed else "Not all pass."
+    verdict = "All pass." if state.flow.session_checks_passed else "Not all pass."
     return f"## Checks\n\n{titles}\n\n{verdict} ({count(len(settings.checks), 'check')})"
 
 

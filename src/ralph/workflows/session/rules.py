@@ -98,7 +98,7 @@ class Session:
             progress=progress.parse_progress(documents.get(self.settings.layout.progress(number), "")),
             tasks={},
             texts=documents,
-            guardrails=planning.read_guardrails(self.settings, documents),
+            limits=planning.read_session_limits(self.settings, documents),
             flow=flow,
         )
         state = reconcile.revert_unreviewed_end(self._reconcile(with_listed_tasks(state), flow))
@@ -119,7 +119,7 @@ class Session:
             known = replace(known, finished=())
         # The tree may have changed since the checks ran, so their results do not count any more.
         flow = Flow(
-            baseline=known.baseline,
+            has_baseline=known.has_baseline,
             passed_before=known.passed_before,
             failed_before=known.failed_before,
             stop_reason=known.stop_reason,
@@ -157,7 +157,7 @@ class Session:
         return replace(self._decide_without_stage(state, now), stage=iterations.describe_stage(self.settings, state))
 
     def _decide_without_stage(self, state: SessionState, now: float) -> Decision:
-        if self.settings.checks and not state.flow.baseline:
+        if self.settings.checks and not state.flow.has_baseline:
             return Do((RunChecks(str(SESSION_BASELINE), self.settings.checks, self._read_only_worktree),))
         if not state.flow.is_stopped:
             return self._decide_by_state(state, now)
@@ -224,7 +224,7 @@ class Session:
                     self.settings, reconcile.accept_edit(self.settings, state, path, content)
                 )
             case MergeEnded(key=key) if (work := SessionKey.parse(key)) and work.kind is SessionWork.PROMOTE:
-                return state.with_flow(approved=False, items=()).with_state(State.COMPLETE)
+                return state.with_flow(approved=False, approved_items=()).with_state(State.COMPLETE)
             case SignalAccepted(signal=signal):
                 return iterations.accept_signal(self.settings, state, signal)
             case RunEnded():
@@ -314,7 +314,7 @@ class Session:
                 return iterations.accept_critique(self.settings, state, result if status == "completed" else None, now)
             case SessionWork.EXTRACT:
                 return iterations.accept_knowledge(self.settings, state, result, now)
-            case SessionWork.CURATE:
+            case SessionWork.SELECT:
                 return iterations.accept_selection(self.settings, state, result)
             case SessionWork.EXECUTE if marker is not None and state.flow_of(key.task).step is Step.EXECUTE:
                 state = execution.mark_started(state, key.task, now)
@@ -352,7 +352,7 @@ class Session:
             # The reviewer of the session is the judge of changed tests and settings.
             passed = verdict.passed or verdict.awaits_judge
             return state.with_flow(
-                check_results=results, failed_checks=failed, passed=passed, evidence=verdict.evidence
+                check_results=results, failed_checks=failed, session_checks_passed=passed, evidence=verdict.evidence
             )
         is_current = key is not None and key.kind in OF_TASK and not _is_of_earlier_attempt(state, key)
         if key and is_current and state.marker(key.task) is Marker.PENDING:
@@ -388,7 +388,11 @@ class Session:
             case State.BATCHING | State.EXECUTING_BATCH | State.REVIEWING_BATCH:
                 return execution.advance_tasks(self.settings, state)
             case State.COMPLETE | State.KNOWLEDGE_APPROVAL if execution.has_open_work(state):
-                return state.with_metadata(status=Status.IN_PROGRESS).with_flow(learned=0).with_state(State.BATCHING)
+                return (
+                    state.with_metadata(status=Status.IN_PROGRESS)
+                    .with_flow(learned_iteration=0)
+                    .with_state(State.BATCHING)
+                )
             case _:
                 return state
 
@@ -431,7 +435,7 @@ class Session:
                 return Do((turn_requests.request_critique(self.settings, state),))
             case State.KNOWLEDGE_EXTRACTION:
                 return Do((turn_requests.request_knowledge(self.settings, state),))
-            case State.KNOWLEDGE_APPROVAL if state.flow.approved and state.flow.wish:
+            case State.KNOWLEDGE_APPROVAL if state.flow.approved and state.flow.approval_message:
                 return Do((turn_requests.request_selection(self.settings, state),))
             case State.KNOWLEDGE_APPROVAL:
                 return iterations.decide_approval(self.settings, state, now)
@@ -472,7 +476,7 @@ class Session:
         work_items += state.flow.queue.list_work(
             lambda task: self._list_merge_checks(state, task), self.settings.roles.resolver
         )
-        reviewers = state.guardrails.max_reviewers
+        reviewers = state.limits.max_reviewers
         active = sorted(
             (name for name, flow in state.flow.tasks.items() if flow.step is not Step.REST), key=make_natural_key
         )
@@ -519,8 +523,8 @@ class Session:
             else progress.render_new_progress(1, PLANNING),
             tasks={},
             texts=dict(documents),
-            guardrails=planning.read_guardrails(self.settings, documents),
-            flow=Flow(finished=(), completed=0),
+            limits=planning.read_session_limits(self.settings, documents),
+            flow=Flow(finished=(), completed_iteration=0),
         )
 
     def _render_changed_documents(self, before: SessionState, after: SessionState) -> dict[str, str]:
@@ -612,13 +616,13 @@ def rebuild_flow(entries: Iterable[Entry]) -> Flow:
                 flow = replace(flow, ends=flow.ends + 1)
             case _:
                 pass
-    return replace(flow, finished=tuple(finished), completed=0)
+    return replace(flow, finished=tuple(finished), completed_iteration=0)
 
 
 def _with_baseline(flow: Flow, verdict: Verdict) -> Flow:
     passed = tuple(result.title for result in verdict.results if result.passed)
     failed = {result.title: " ".join(result.reason.split())[:MAX_REASON] for result in verdict.not_passed}
-    return replace(flow, baseline=True, passed_before=passed, failed_before=failed)
+    return replace(flow, has_baseline=True, passed_before=passed, failed_before=failed)
 
 
 def _accept_turn_start(state: SessionState, key: SessionKey | None, now: float) -> SessionState:

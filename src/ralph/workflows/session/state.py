@@ -12,7 +12,7 @@ from ralph.core.events import TaskChanged
 from ralph.documents.session.layout import Layout
 from ralph.documents.session.markdown import Page
 from ralph.documents.session.metadata import IterationMetadata, Metadata, State
-from ralph.documents.session.plan import Guardrails
+from ralph.documents.session.plan import SessionLimits
 from ralph.documents.session.progress import FINAL_MARKERS, Marker, Progress, is_legal_change
 from ralph.documents.session.reports import Report, parse_report
 from ralph.documents.session.tasks import Task, is_planning, parse_task_id
@@ -72,7 +72,7 @@ class Flow:
     """The cycle of questions and answers."""
     categories_asked: tuple[str, ...] = field(default=(), metadata=former_name("asked"))
     """The categories that were asked about in it."""
-    baseline: bool = False
+    has_baseline: bool = field(default=False, metadata=former_name("baseline"))
     """Whether the checks of the session were run before it began."""
     passed_before: tuple[str, ...] = field(default=(), metadata=former_name("held"))
     """The titles of the checks that passed then. They must pass after every merge."""
@@ -82,15 +82,15 @@ class Flow:
     """The results of the checks of the session; empty before they ran."""
     failed_checks: tuple[str, ...] = ()
     """Those that did not pass, by command or title."""
-    passed: bool = False
+    session_checks_passed: bool = field(default=False, metadata=former_name("passed"))
     """Whether these checks passed."""
     evidence: Evidence | None = None
     """What supports that; None if they ran in a worktree of the session, which is a fresh checkout anyway."""
     approved: bool = False
     """Whether the user approved what was learned."""
-    items: tuple[str, ...] = ()
+    approved_items: tuple[str, ...] = field(default=(), metadata=former_name("items"))
     """The items of it that the user approved; empty for all."""
-    wish: str = ""
+    approval_message: str = field(default="", metadata=former_name("wish"))
     """What the user said with the approval. A librarian follows it before anything is kept."""
     approval_asked_at: float = field(default=0.0, metadata=former_name("asked_at"))
     """Since when what was learned waits for the user."""
@@ -110,13 +110,13 @@ class Flow:
     """Whether the checks of the session run again after that review."""
     finished: tuple[str, ...] | None = None
     """The tasks that the engine itself finished. None if it does not know: others, or an older version, began the session."""
-    completed: int | None = None
+    completed_iteration: int | None = field(default=None, metadata=former_name("completed"))
     """The last iteration that a reviewer of the whole accepted; 0 if none did. None if the engine does not know."""
-    reviewed: int = 0
+    reviewed_iteration: int = field(default=0, metadata=former_name("reviewed"))
     """The last iteration that ended with a review of the whole, whatever the result was."""
     unfinished: tuple[str, ...] = ()
     """The tasks that were neither done nor cancelled when that iteration ended."""
-    learned: int = 0
+    learned_iteration: int = field(default=0, metadata=former_name("learned"))
     """The last iteration of which a librarian has written down what was learned, if no work followed in it."""
     schema: int = 1
 
@@ -137,7 +137,7 @@ class SessionState:
     tasks: Mapping[str, Task]
     texts: Mapping[str, str]
     """The text of every document of the session, by path."""
-    guardrails: Guardrails
+    limits: SessionLimits
     flow: Flow = field(default_factory=Flow)
     written: Mapping[str, str] = field(default_factory=dict)
     """The documents that changed since the last commit."""
@@ -210,7 +210,7 @@ class SessionState:
             not self.layout.retries_as_todo
             and is_defined
             and not waits
-            and flow.attempts_in_iteration < self.guardrails.rework_attempts
+            and flow.attempts_in_iteration < self.limits.rework_attempts
         )
 
     @property

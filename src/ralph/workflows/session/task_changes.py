@@ -149,7 +149,7 @@ def _build_change(before: SessionState, after: SessionState, name: str, state: T
         state=state,
         reason=reason,
         attempt=before.flow_of(name).attempts_in_iteration if name in before.tasks else 0,
-        most_attempts=after.guardrails.rework_attempts,
+        most_attempts=after.limits.rework_attempts,
         wave=wave,
         needs=tuple(task.needs),
     )

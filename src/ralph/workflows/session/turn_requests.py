@@ -78,7 +78,7 @@ def request_planning(
         case "plan-research":
             key = replace(key, cycle=state.flow.cycle)
             fields = {"CYCLE": cycle, "CATEGORY": "ALL"}
-            inbox = _collect_questions(settings, state, state.guardrails.categories)
+            inbox = _collect_questions(settings, state, state.limits.categories)
         case "plan-rebrainstorm" | "plan-reresearch":
             fields = {"CYCLE": "1", "CATEGORY": FEEDBACK_DRIVEN, "QUESTION_CATEGORY": FEEDBACK_DRIVEN}
             inbox = _collect_questions(settings, state, (FEEDBACK_DRIVEN,)) | _collect_last_iteration(settings, state)
@@ -87,7 +87,7 @@ def request_planning(
             inbox = _collect_questions(settings, state, (FEEDBACK_DRIVEN,)) | _collect_last_iteration(settings, state)
         case _:
             inbox = _collect_tasks(settings, state) | _collect_questions(
-                settings, state, (*state.guardrails.categories, FEEDBACK_DRIVEN)
+                settings, state, (*state.limits.categories, FEEDBACK_DRIVEN)
             )
     if step == "plan-rebreakdown":
         failed = [name for name in state.tasks if state.marker(name) is Marker.FAILED]
@@ -244,10 +244,10 @@ def request_knowledge(settings: SessionSettings, state: SessionState) -> TurnReq
 def request_selection(settings: SessionSettings, state: SessionState) -> TurnRequest:
     """The turn of a librarian who selects what to keep by the words of the user."""
     number = state.metadata.iteration
-    inbox = {"approval.md": state.flow.wish + "\n"}
+    inbox = {"approval.md": state.flow.approval_message + "\n"}
     for category, name in settings.layout.knowledge_in(state.texts, number):
         inbox[f"knowledge/{category}/{name}"] = state.texts[settings.layout.knowledge(number, category, name)]
-    key = SessionKey(SessionWork.CURATE, iteration=number)
+    key = SessionKey(SessionWork.SELECT, iteration=number)
     fields = {"MODE": "PROMOTE", "APPROVAL": f"{INBOX}/approval.md"}
     return _request(settings, state, key, role="librarian", documents=("knowledge/*/*.md",), fields=fields, inbox=inbox)
 
@@ -333,7 +333,7 @@ def _request(
     if settings.roles.skills:
         inbox_texts["skills.md"] = "".join(f"- {skills}\n" for skills in settings.roles.skills)
         prompt_fields["SKILLS_DIR"] = ", ".join(settings.roles.skills)
-    limits = state.guardrails
+    limits = state.limits
     request = TurnRequest(
         key=str(key),
         role=role,

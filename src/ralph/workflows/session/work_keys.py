@@ -20,9 +20,11 @@ class SessionWork(StrEnum):
     SESSION_REVIEW = "session-review"
     CRITIQUE = "critique"
     EXTRACT = "extract"
-    CURATE = "curate"
-    """A librarian selects what to keep by the words of the user."""
+    SELECT = "select"
+    """A librarian selects what to keep, by the message with which the user approved. The key in the journal is `curate:N`, and
+    the mode of the turn is PROMOTE."""
     PROMOTE = "promote"
+    """The engine merges what was selected, without a turn."""
 
 
 OF_TASK = (SessionWork.EXECUTE, SessionWork.CHECK, SessionWork.REVIEW, SessionWork.SPLIT, SessionWork.REPLAN)
@@ -36,7 +38,7 @@ _NUMBERED = {
     SessionWork.SESSION_CHECK: re.compile(r"session-(\d+)(?:\.(\d+))?"),
     SessionWork.CRITIQUE: re.compile(r"critique:(\d+)(?:\.(\d+))?"),
     SessionWork.EXTRACT: re.compile(r"extract:(\d+)()"),
-    SessionWork.CURATE: re.compile(r"curate:(\d+)()"),
+    SessionWork.SELECT: re.compile(r"curate:(\d+)()"),
     SessionWork.PROMOTE: re.compile(r"promote-(\d+)()"),
 }
 _HEADS = {
@@ -44,7 +46,7 @@ _HEADS = {
     SessionWork.SESSION_CHECK: "session-",
     SessionWork.CRITIQUE: "critique:",
     SessionWork.EXTRACT: "extract:",
-    SessionWork.CURATE: "curate:",
+    SessionWork.SELECT: "curate:",
     SessionWork.PROMOTE: "promote-",
 }
 
