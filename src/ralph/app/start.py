@@ -169,6 +169,7 @@ def describe_place(new: NewRun) -> str:
 @contextlib.contextmanager
 def open_new_run(new: NewRun) -> Iterator[tuple[RunDir, tuple[str, ...]]]:
     """Create a run and yield it with its notices. If it cannot begin, nothing of it is left."""
+    # Commands have asked already. The Python API and the web cannot ask.
     refuse_without_consent(new.find_consent())
     run, notices = create_run(new.project, new.record, new.location, plain_id=new.plain_id)
     undo = new.prepare(new.project, run) if new.prepare else None
