@@ -143,7 +143,7 @@ def main() -> None:
             text = TASK.format(id=also, iteration=keys["ITERATION"], file="y.txt", needed=NEEDS[also])
             put(f"tasks/{also}.md", text)
     elif mode in ("TASK_BREAKDOWN", "REBREAKDOWN"):
-        files, needs = FILES, NEEDS
+        files, needs = FILES, NEEDS | script.get("needs", {})
         planned = ["task-1", "task-2", "task-3", "task-4"] if mode == "TASK_BREAKDOWN" else ["task-5"]
         if script.get("many") and mode == "TASK_BREAKDOWN":
             planned = [f"task-{number}" for number in range(1, 12)]

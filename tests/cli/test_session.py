@@ -231,6 +231,19 @@ def test_a_task_whose_file_is_missing_fails_and_is_planned_again(
     assert shown(project)["tasks_summary"]["completed"] == 4
 
 
+def test_new_task_may_depend_on_a_done_task_whose_file_is_lost(project: Project) -> None:  # noqa: F811
+    assert begin(project, "--land", "branch", never=["task-3"]).code == 7
+    (home(project) / "tasks" / "task-1.md").unlink()
+    write_script(project, needs={"task-5": "task-1"})
+    assert project.ralph("session", "feedback", "Make e.txt too").code == 0
+    done = project.ralph("session", "resume")
+    assert done.code == 0, done.said
+    told = shown(project)
+    assert (told["iteration"], told["tasks_summary"]["completed"]) == (2, 5)
+    planned = [one for one in project.journal("turn.ended") if one["key"].startswith("plan:plan-rebreakdown")]
+    assert len(planned) == 1, "the planner is not asked again"
+
+
 def test_task_that_is_deleted_in_the_middle_of_its_turn_holds_up_only_its_dependents(
     project: Project,  # noqa: F811
     tmp_path: Path,

@@ -12,6 +12,7 @@ from ralph.documents.answers import Answer
 from ralph.documents.session import task_list, tasks
 from ralph.documents.session.markdown import close_open_marks, find_hidden_problems
 from ralph.documents.session.plan import PlanQuestion, find_plan_problems, parse_questions
+from ralph.documents.session.progress import CLASSIC, STANDARD, Marker, Style, parse_progress
 from ralph.documents.session.tasks import find_order_faults
 
 Documents = Mapping[str, str]
@@ -188,7 +189,13 @@ def _find_order_faults(documents: Documents, inbox: Documents) -> tuple[str, ...
         # A task that depends on itself is named before. Missing dependencies of older tasks are not a fault of this turn.
         others = [other for other in task.depends_on if other != id]
         needs[id] = [other for other in others if id in new or other in every]
-    return (*wrong, *find_order_faults(needs))
+    return (*wrong, *find_order_faults({**dict.fromkeys(_list_done_tasks(inbox, STANDARD), ()), **needs}))
+
+
+def _list_done_tasks(inbox: Documents, style: Style) -> list[str]:
+    """The tasks that are done. Others may depend on them, even if their definitions were lost."""
+    items = parse_progress(inbox.get("progress.md", ""), style).items.values()
+    return [item.id for item in items if item.marker is Marker.DONE and not item.is_planning]
 
 
 def _parse_task(text: str, name: str) -> tasks.Task | None:
@@ -203,7 +210,7 @@ def _list_faults(*names: str, may: bool = False) -> Faults:
     """`tasks.md` must be there, unless it may be left out, and its tasks must fit each other and those of the inbox."""
 
     def look(answer: Mapping[str, Any], documents: Documents, inbox: Documents) -> tuple[str, ...]:
-        known = task_list.parse_task_list(inbox.get("tasks.md", ""))
+        known = {*task_list.parse_task_list(inbox.get("tasks.md", "")), *_list_done_tasks(inbox, CLASSIC)}
         required = names if may else (*names, "tasks.md")
         check = require_documents(
             *required,

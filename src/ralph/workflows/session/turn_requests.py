@@ -205,6 +205,7 @@ def request_critique(settings: SessionSettings, state: SessionState) -> TurnRequ
     number, cycle = state.metadata.iteration, state.metadata.critique_cycle
     inbox = {
         "review.md": state.texts.get(settings.layout.review(number), ""),
+        "progress.md": state.progress.text,
         **_render_checks_document(state.flow.check_results),
     }
     inbox |= _collect_tasks(settings, state)
@@ -270,7 +271,11 @@ def request_split(settings: SessionSettings, state: SessionState, task: str) -> 
     """The turn of a planner who splits a task that was too large."""
     flow = state.flow_of(task)
     fields = {"MODE": "REBREAKDOWN_TASK", "TASK_ID": task, "REASON": " ".join(flow.why.split())[:300]}
-    inbox = {**_collect_tasks(settings, state), "report.md": settings.report(state, task)}
+    inbox = {
+        **_collect_tasks(settings, state),
+        "report.md": settings.report(state, task),
+        "progress.md": state.progress.text,
+    }
     key = SessionKey(SessionWork.SPLIT, task=task, attempt=flow.attempt)
     return _request_planning_of_task(settings, state, key, fields=fields, inbox=inbox)
 
