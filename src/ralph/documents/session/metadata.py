@@ -40,6 +40,7 @@ class State(StrEnum):
     BATCHING = "BATCHING"
     EXECUTING_BATCH = "EXECUTING_BATCH"
     REVIEWING_BATCH = "REVIEWING_BATCH"
+    """Users and other tools know these three names. The engine treats all three as work on tasks."""
     SESSION_REVIEW = "SESSION_REVIEW"
     CRITIQUE = "SESSION_CRITIQUE_REPLAN"
     """Gaps that a review finds become tasks, without asking the user."""

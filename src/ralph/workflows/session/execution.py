@@ -22,7 +22,7 @@ from ralph.documents.session.reports import (
 )
 from ralph.documents.session.values import render_timestamp as stamp
 from ralph.workflows.merge_rules import MERGE_FAILURES, SettledMerge
-from ralph.workflows.session.state import SessionSettings, SessionState, Step, name_task_worktree
+from ralph.workflows.session.state import SessionSettings, SessionState, Step, describe_failure, name_task_worktree
 from ralph.workflows.session.task_graph import TaskGraph
 
 MAX_REPLANS = 2
@@ -79,7 +79,7 @@ def has_open_work(state: SessionState) -> bool:
 def accept_execution(
     settings: SessionSettings, state: SessionState, task: str, result: TurnResult, now: float
 ) -> SessionState:
-    """After an executor: to be checked, failed, or too large."""
+    """Accept an executor's result: check it, review it, fail the attempt, split the task, or plan it again."""
     answer = result.answer or {}
     has_no_result = result.end is TurnEnd.WALL or (result.end is not TurnEnd.FINISHED and not answer)
     if has_no_result and not settings.layout.is_classic:
@@ -88,7 +88,7 @@ def accept_execution(
     if rescoped := find_scope_change(answer):
         return _plan_task_again(settings, state, task, rescoped, now)
     if has_no_result or answer.get("status") != "completed" or not answer.get("success_criteria_met"):
-        why = "; ".join(map(str, answer.get("blockers") or ())) or result.error
+        why = describe_failure(result)
         if not why:
             why = "it ran out of time" if result.end is TurnEnd.WALL else "its criteria are not met"
         if settings.layout.is_classic:
@@ -150,7 +150,7 @@ def accept_review(
         state = _with_review(settings, state, task, part, qualified=False)
         return _plan_task_again(settings, state, task, rescoped, now)
     if result.end is not TurnEnd.FINISHED or answer.get("status") != "completed":
-        why = "; ".join(map(str, answer.get("blockers") or ())) or result.error or str(result.end)
+        why = describe_failure(result) or str(result.end)
         reason = f"the review of {task} produced no usable result: {why}"
         others = f"{state.flow.stop_reason}; " if state.flow.is_stopped and not state.flow.is_pause else ""
         return state.with_task_flow(task, waits_for_resume=True).with_stop(others + reason)

@@ -30,7 +30,7 @@ from ralph.documents.session.values import read_front_values, with_front_matter
 from ralph.documents.session.values import render_timestamp as stamp
 from ralph.workflows.session.execution import add_update, withdraw_attempt
 from ralph.workflows.session.planning import accept_breakdown, add_listed_tasks, find_next_step
-from ralph.workflows.session.state import SessionSettings, SessionState, Step
+from ralph.workflows.session.state import SessionSettings, SessionState, Step, describe_failure
 from ralph.workflows.session.work_keys import SessionKey, SessionWork
 
 MAX_REVIEWS = 3
@@ -201,7 +201,7 @@ def accept_selection(settings: SessionSettings, state: SessionState, result: Tur
     """After a librarian selected what to keep by the words of the user: only that is kept."""
     number, layout = state.metadata.iteration, settings.layout
     if (result.answer or {}).get("status") != "completed":
-        blockers = "; ".join(map(str, (result.answer or {}).get("blockers") or ())) or result.error
+        blockers = describe_failure(result)
         state = state.with_flow(approved=False, approval_message="")
         return state.with_notice(f"the librarian could not follow your approval: {blockers or 'it gave no reason'}")
     known = set(layout.knowledge_in(state.texts, number))

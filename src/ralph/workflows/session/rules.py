@@ -50,6 +50,7 @@ from ralph.workflows.session.state import (
     SessionSettings,
     SessionState,
     Step,
+    describe_failure,
     name_task_worktree,
     read_flow,
     render_flow,
@@ -655,8 +656,3 @@ def _read_flow_if_possible(text: str, path: str) -> Flow:
         return read_flow(text, path)
     except StateError:
         return Flow()
-
-
-def describe_failure(result: TurnResult) -> str:
-    """Why a turn did not do its work: what blocked it, or its error."""
-    return "; ".join(map(str, (result.answer or {}).get("blockers") or ())) or result.error

@@ -9,6 +9,7 @@ from ralph.core.checks import Check, Evidence
 from ralph.core.codec import former_name, from_json, to_json
 from ralph.core.errors import RalphError, StateError
 from ralph.core.events import TaskChanged
+from ralph.core.turns import TurnResult
 from ralph.documents.session.layout import Layout
 from ralph.documents.session.markdown import Page
 from ralph.documents.session.metadata import IterationMetadata, Metadata, State
@@ -376,6 +377,11 @@ class SessionSettings:
 
 
 _AT_REST = TaskFlow()
+
+
+def describe_failure(result: TurnResult) -> str:
+    """Why a turn did not do its work: what blocked it, or its error."""
+    return "; ".join(map(str, (result.answer or {}).get("blockers") or ())) or result.error
 
 
 def name_task_worktree(state: SessionState, task: str, attempt: int = 0) -> str:
