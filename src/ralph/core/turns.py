@@ -61,6 +61,7 @@ class TurnRequest:
     task_attempt: int = 0
     """The attempt at its task; 0 if the work is not an attempt at a task."""
     task: str = ""
+    """The task whose worktree it uses; empty for planners, also if they change one task."""
     worktree: str = ""
     """The worktree in which it runs, as `<task>/<attempt>`, or `look/<n>` if it only reads; empty for the run's own tree."""
     reads_only: bool = False

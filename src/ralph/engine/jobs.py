@@ -177,7 +177,7 @@ class Jobs:
             return now
         if pending.last_ended:
             return pending.last_ended.retry_at or now
-        return self._wait_for_agent(request, pending, now + request.delay)
+        return self._find_agent_start_time(request, pending, now + request.delay)
 
     async def wait_for_results(self) -> list[JobResult]:
         """The results of the next jobs that end; none if `wake` was set or `poll` seconds have passed."""
@@ -274,7 +274,7 @@ class Jobs:
             self._journal(Notice(f"waiting for a slot: {self.ports.slots.why_full}"))
         return False
 
-    def _wait_for_agent(self, request: TurnRequest, pending: PendingWork, until: float) -> float:
+    def _find_agent_start_time(self, request: TurnRequest, pending: PendingWork, until: float) -> float:
         """When a first turn may start: after `until`, and after the limit of its provider that an earlier turn ran into."""
         now = self.ports.clock.now()
         agent, at = self.agents.pick(request, pending, self.ledger.list_unavailable(now), now)

@@ -120,6 +120,8 @@ def _parse_event(text: str) -> EventLine:
     return EventLine(row)
 
 
+COORDINATOR = "ralph"
+"""The hat that receives events that no other hat receives, as files and variables name it. Other tools know this name."""
 ACKNOWLEDGED, ASK = "human.guidance.ack", "human.interact"
 PUBLISH_RULES_VARIABLE = "RALPH_PUBLISHES"
 """The variable with the rules for what a turn may publish, as JSON. `own`: the topics that the hat lists; null for the
@@ -141,11 +143,12 @@ def find_publish_fault(rules: object, topic: str, payload: str) -> str:
     if topic.startswith("human."):
         return f"`{topic}` cannot be published: `human.*` topics are reserved; the user runs `ralph steer` or `ralph answer`"
     if isinstance(reserved, dict) and topic in reserved:
-        allowed = ", ".join(reserved[topic])
+        allowed = reserved[topic]
         if not allowed:
             return f"no hat may publish `{topic}`: none lists it in `publishes`"
-        lists = "" if allowed == "ralph" else ", which lists it in `publishes`"
-        return f"`{topic}` counts only from {allowed}{lists}"
+        names = ", ".join("the coordinator" if one == COORDINATOR else one for one in allowed)
+        lists = "" if COORDINATOR in allowed else ", which lists it in `publishes`"
+        return f"`{topic}` counts only from {names}{lists}"
     if known.get("strict") and isinstance(own, list) and not any(topic_matches(one, topic) for one in own):
         return f"`{topic}` is not yours to publish"
     wanted = requires.get(topic, ()) if isinstance(requires, dict) else ()

@@ -11,10 +11,9 @@ from dataclasses import field
 
 from ralph.core.errors import UsageError
 from ralph.core.values import value
+from ralph.documents.agent.events import COORDINATOR as COORDINATOR
 from ralph.documents.agent.events import topic_matches
 
-COORDINATOR = "ralph"
-"""The hat that receives events that no other hat receives, as files and variables name it. Other tools know this name."""
 USER = "user"
 """The source of events that the user publishes."""
 

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from ralph.documents.config import Config, SettingsSection
+from ralph.documents.hats.definition import COORDINATOR
 
 TOPIC = re.compile(r"[A-Za-z0-9_*-]+(\.[A-Za-z0-9_*-]+)*")
 _HAT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
@@ -303,7 +304,7 @@ class Preset(SettingsSection):
     @classmethod
     def _ids(cls, value: dict[str, HatKeys]) -> dict[str, HatKeys]:
         for name in value:
-            if not _HAT.fullmatch(name) or name == "ralph":
+            if not _HAT.fullmatch(name) or name == COORDINATOR:
                 raise PydanticCustomError(
                     "hat", "{name} is not a valid hat id: use letters, digits, - and _", {"name": repr(name)}
                 )

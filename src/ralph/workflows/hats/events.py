@@ -60,7 +60,7 @@ class TurnEvents:
     """Sentences for the next turn."""
 
     @property
-    def published(self) -> bool:
+    def has_events(self) -> bool:
         """Whether there is an event other than an acknowledgement."""
         return bool(self.events or self.completion or self.cancellation)
 
@@ -68,7 +68,7 @@ class TurnEvents:
 def read_turn_events(settings: HatsSettings, publisher: str, result: TurnResult) -> TurnEvents:
     """The events of a turn. If it ended with an event that `ralph emit` refused, that event was refused like any other."""
     found = read_events(settings, publisher, result.documents.get(EVENTS, ""), result.text)
-    if found.published:
+    if found.has_events:
         return found
     return replace(found, refused=(*found.refused, *parse_refusals(result.documents.get(REFUSED_EVENTS, ""))))
 

@@ -19,7 +19,7 @@ from ralph.workflows.hats.events import find_task_id
 from ralph.workflows.hats.state import MEMORIES, TASKS, HatsState, QueuedEvent, TurnChange
 
 EVENT, QUEUE, SCRATCHPAD = 4000, 1500, 4000
-"""Tokens that the parts of a page that change may take; memories have a budget of their own."""
+"""Tokens that the parts of a prompt that change may take; memories have a budget of their own."""
 OBJECTIVE, OBJECTIVE_FILE = 8000, "objective.md"
 """Tokens of the objective in a prompt; of a longer one, all is in a file of the inbox."""
 _STEP = re.compile(r":(step-\d+):")
@@ -40,7 +40,7 @@ def build_hat_prompt(
     now: float,
     blockers: Sequence[str] = (),
 ) -> Prompt:
-    """The whole page: the frame, what holds for the run, what holds for the hat, and what has changed.
+    """The whole prompt: the text that all hats share, what holds for the run, what holds for the hat, and what has changed.
 
     Without a hat, it is the coordinator's. `blockers` is what keeps the run from being done, for the coordinator.
     """

@@ -9,7 +9,7 @@ from ralph.core.text import count_are
 from ralph.core.turns import TurnRequest
 from ralph.documents.agent.events import REFUSED_EVENTS
 from ralph.documents.agent.tasks import FAILED, AgentTasks
-from ralph.documents.hats.definition import COORDINATOR, Hat, HatsSettings
+from ralph.documents.hats.definition import COORDINATOR, Hat, HatsSettings, show_role
 from ralph.workflows.hats.events import EVENTS, NewEvent, find_gate_blockers, update_gates
 from ralph.workflows.hats.prompt import build_hat_prompt, list_inbox, parse_tasks
 from ralph.workflows.hats.state import (
@@ -252,8 +252,8 @@ def describe_silence(events: tuple[QueuedEvent, ...], hat: Hat | None) -> str:
     """The message to the coordinator if a hat published nothing."""
     if events[0].topic == TASK_RESUME:
         return events[0].payload
-    publisher, payload = hat.id if hat else COORDINATOR, join_payloads(events)
-    return f"{publisher} took `{events[0].topic}` and published nothing. It was about:\n{payload}"
+    publisher, payload = show_role(hat.id if hat else COORDINATOR), join_payloads(events)
+    return f"{publisher} received `{events[0].topic}` and published nothing. It was about:\n{payload}"
 
 
 def join_payloads(events: tuple[QueuedEvent, ...]) -> str:

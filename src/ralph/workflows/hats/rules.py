@@ -223,6 +223,7 @@ def _render_row(event: QueuedEvent, iteration: int, at: str) -> str:
         "iteration": iteration,
         "hat": event.source,
         "turn": event.turn,
+        # Other tools know the key.
         "default": event.by_engine,
     }
     facts |= {key: value for key, value in more.items() if value}
@@ -268,7 +269,7 @@ def accept_turn(context: HatsContext, state: HatsState, ended: TurnEnded, now: f
         snapshot=change.snapshot if change else state.snapshot,
         not_before=now + context.settings.cooldown,
     )
-    if result.end is not TurnEnd.FINISHED and not turn_events.published:
+    if result.end is not TurnEnd.FINISHED and not turn_events.has_events:
         return _retry_or_fail(context, state, ended, now)
     state = replace(state.count_activation(id), failures=0)
     if turn_events.cancellation:
@@ -304,7 +305,7 @@ def _accept_turn_events(context: HatsContext, state: HatsState, hat: Hat | None,
     """The state after the events of a turn: publish them, complete the run, or continue after a turn without events."""
     if turn_events.completion:
         return _accept_completion(context, state, hat, turn_events, turn_events.completion)
-    events = state.events
+    handled = state.events
     state = replace(_publish_events(context, state, hat, turn_events), events_in_turn=1)
     if turn_events.events:
         # Another hat has the next turn, so the notes name the hat whose events were refused.
@@ -312,8 +313,8 @@ def _accept_turn_events(context: HatsContext, state: HatsState, hat: Hat | None,
         notes = tuple(f"an event of {source} was refused: {why}" for why in turn_events.refused)
         return replace(state, refusals=0, notes=notes)
     if turn_events.refused:
-        return send_back(context, state, events, list(turn_events.refused), hat)
-    return publish_default(context, state, events, hat)
+        return send_back(context, state, handled, list(turn_events.refused), hat)
+    return publish_default(context, state, handled, hat)
 
 
 def _publish_events(context: HatsContext, state: HatsState, hat: Hat | None, turn_events: TurnEvents) -> HatsState:

@@ -205,7 +205,7 @@ class HatsState:
     refusals: int = 0
     """Turns in a row whose events were refused."""
     notes: tuple[str, ...] = ()
-    """What was refused in the last turn, and why."""
+    """Sentences for the next prompt: what was refused, and why. The user gets new ones as notices."""
     guidance: tuple[HatGuidance, ...] = ()
     """Messages from the user that no hat has acknowledged."""
     user_events_read: int = field(default=0, metadata=former_name("outside"))

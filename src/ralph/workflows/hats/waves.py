@@ -122,14 +122,14 @@ def _accept_wave_turn(context: HatsContext, state: HatsState, ended: TurnEnded, 
         ended, acknowledged=turn_events.acknowledged, task=find_task_id(worker.event.payload), in_own_worktree=True
     )
     again = replace(worker, attempt=worker.attempt + 1, turn=ended.turn)
-    if result.end in (TurnEnd.CUT, TurnEnd.UNAVAILABLE) and not turn_events.published:
+    if result.end in (TurnEnd.CUT, TurnEnd.UNAVAILABLE) and not turn_events.has_events:
         return _with_worker(state, again)
     if wave.deadline and now >= wave.deadline:
         for other in not_started:
             state = _with_worker(
                 state, replace(other, step=WorkerStep.DONE, failed="the other workers used all the time of the wave")
             )
-    if result.end is not TurnEnd.FINISHED and not turn_events.published:
+    if result.end is not TurnEnd.FINISHED and not turn_events.has_events:
         why = result.error or f"the turn ended as {result.end}"
         reason = f"{why}; what it did is on the branch ralph/{context.run}/{_name_worktree(wave, worker)}"
         return _with_worker(
