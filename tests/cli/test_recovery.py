@@ -430,6 +430,27 @@ class TestInterrupts:
         assert project.ralph("resume").code == 0
         assert project.journal("run.ended")[-1]["spent"]["iterations"] == 1
 
+    @pytest.mark.more_are_slow(1)
+    @pytest.mark.parametrize("way", ["Ctrl-C twice", "SIGTERM"])
+    def test_work_of_an_interrupted_turn_is_verified_before_the_next_turn(self, project: Project, way: str) -> None:
+        engine = project.start(*project.working("echo x >> done.txt; sleep 300"))
+        eventually(lambda: (project.root / "done.txt").exists())
+        if way == "SIGTERM":
+            engine.terminate()
+        else:
+            engine.send_signal(signal.SIGINT)
+            eventually(lambda: project.journal("signal.accepted"))
+            engine.send_signal(signal.SIGINT)
+        out, _ = engine.communicate(timeout=120)
+        assert "the turn was interrupted (not verified yet; `ralph resume` verifies it first)" in out, out
+        status = project.ralph("status").out
+        assert "what the last turn changed is not verified yet" in status, status
+        assert "same as before the first turn" not in status
+        done = project.ralph("resume")
+        assert done.code == 0, done.said
+        assert len(project.journal("turn.started")) == 1
+        assert "Iterations: 1\n" in done.out
+
     @pytest.mark.slow
     def test_sigterm_leaves_a_run_that_can_be_resumed(self, project: Project) -> None:
         engine = begin(project)

@@ -349,6 +349,11 @@ class Verdict:
         return self.evidence is not None and self.evidence.grade is Grade.UNPROVEN
 
     @property
+    def passed_or_unproven(self) -> bool:
+        """Whether every check passed and none was gamed. Something may be left to judge."""
+        return self.passed or (self.is_unproven and not self.blocking_findings)
+
+    @property
     def awaits_judge(self) -> bool:
         """Whether a judge can tell if the work is done: all checks pass, with judge files that the run changed."""
         return self.is_unproven and not self.blocking_findings and bool(self.evidence and self.evidence.to_judge)

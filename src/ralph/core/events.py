@@ -315,6 +315,8 @@ class RunEnded:
     """What supports a success, or why it is none; None if an older version of Ralph recorded the run."""
     allowance: Limits | None = None
     """The limits with which the run was created; None if an older version of Ralph recorded the run."""
+    unverified_change: Change | None = None
+    """What turns changed that were interrupted; None if there is no such change."""
 
     @property
     def is_exposed(self) -> bool:

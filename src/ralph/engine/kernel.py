@@ -143,6 +143,7 @@ class Kernel(Generic[S]):
                 hand_overs=self.ledger.hand_overs,
                 evidence=stop.evidence,
                 allowance=self.ledger.allowance,
+                unverified_change=self.ledger.add_up_unsettled_changes(),
             )
         )
         return stop
@@ -380,7 +381,10 @@ class Kernel(Generic[S]):
                 case ReturnedTurn():
                     stop = self._handle_turn(result) or stop
                 case ChecksEnded() | MergeEnded():
-                    self._record_event(replace(result, spent=self.ledger.with_activity(self._jobs.activity.drain())))
+                    spent = self.ledger.with_activity(self._jobs.activity.drain())
+                    if isinstance(result, ChecksEnded) and self.ledger.completes_interrupted_iteration(result):
+                        spent = replace(spent, iterations=spent.iterations + 1)
+                    self._record_event(replace(result, spent=spent))
                 case WorkCommitted():
                     self._record_event(result)
         return stop

@@ -34,7 +34,7 @@ from ralph.core.events import (
 from ralph.core.limits import Limits, Quota, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import CTRL_C, IN_PROMPT, DatedSignal, Signal, SignalType, normalize_target
-from ralph.core.turns import TurnEnd, TurnResult
+from ralph.core.turns import Change, TurnEnd, TurnResult, add_changes
 from ralph.documents.signals import Messages
 from ralph.engine.follow_up import NEVER, PendingWork, find_unavailable_until
 
@@ -315,6 +315,8 @@ class Ledger:
                 self._take_history(entry)
             case ChecksEnded(spent=spent) | MergeEnded(spent=spent):
                 self.spent = spent
+                if isinstance(record.entry, ChecksEnded) and self.completes_interrupted_iteration(record.entry):
+                    del self.pending[record.entry.key]
             case SignalAccepted(signal=signal):
                 self._take_signal(signal)
             case QuestionAsked() | QuestionAnswered() as entry:
@@ -378,6 +380,16 @@ class Ledger:
             self.pending.pop(entry.key, None)
         else:
             self.pending.setdefault(entry.key, PendingWork()).note_turn_ended(entry)
+
+    def completes_interrupted_iteration(self, ended: ChecksEnded) -> bool:
+        """Whether the checks show that an interrupted turn had done its work."""
+        pending = self.pending.get(ended.key)
+        return pending is not None and pending.is_iteration and ended.verdict.passed_or_unproven
+
+    def add_up_unsettled_changes(self) -> Change | None:
+        """What turns changed whose work is not settled; None if they changed nothing."""
+        change = add_changes([turn.change for pending in self.pending.values() for turn in pending.earlier])
+        return change if change and change.files else None
 
     def list_unavailable(self, now: float) -> dict[str, float]:
         """Until when agents cannot be used, among them those that have used up their share of a quota."""

@@ -67,7 +67,20 @@ def _describe_end(view: RunView) -> str:
     words = outcome.value.replace("-", " ")
     says_outcome = outcome in _LIMITS or reason.lower().startswith(words)
     first = reason if says_outcome else f"{words}: {reason}"
-    return _join(first.rstrip("."), describe_checks(view) if outcome not in _REASON_IS_ENOUGH else "")
+    if outcome in _REASON_IS_ENOUGH:
+        return first.rstrip(".")
+    if _is_last_turn_unverified(view):
+        return _join(first.rstrip("."), "what the last turn changed is not verified yet")
+    return _join(first.rstrip("."), describe_checks(view))
+
+
+def _is_last_turn_unverified(view: RunView) -> bool:
+    """Whether the last turn changed files and no check ran after it."""
+    checked = [check.history[-1].at for check in view.run_checks if check.history]
+    if not checked or not view.turns:
+        return False
+    last = view.turns[-1]
+    return last.is_iteration and last.files > 0 and last.ended_at is not None and last.ended_at > max(checked)
 
 
 _LIMITS = (

@@ -162,7 +162,9 @@ class Loop:
         """What follows from an event: the next state, and the documents that record it."""
         after = self.apply_event(state, event)
         # The baseline, the tests of a judge, and a verification after a resume complete no iteration.
-        is_extra_check = state.phase is Phase.BASELINE or state.unverified_iteration is None
+        is_extra_check = state.unverified_iteration is None or state.unverified_iteration.number not in (
+            one.number for one in after.iterations
+        )
         match event:
             case TurnEnded() if state.phase is Phase.REFLECT:
                 return self._build_transition_with_reflection(after, now)
@@ -318,6 +320,9 @@ class Loop:
 
     def _accept_verdict(self, state: LoopState, verdict: Verdict) -> LoopState:
         """After the checks: complete the iteration, and enter what `_choose_next` chooses, after a commit or a reflection."""
+        is_interrupted = state.unverified_iteration is not None and state.unverified_iteration.is_interrupted
+        if is_interrupted and not verdict.passed_or_unproven:
+            return self._continue_interrupted(state, verdict)
         state = self._with_verdict(state, verdict)
         completed = _complete_iteration(state, verdict) if state.unverified_iteration else None
         progress = state.progress.after(verdict, state.iteration)
@@ -334,7 +339,7 @@ class Loop:
             best=_choose_best(state.best, completed, is_progress=is_progress, is_further=is_further),
             unrunnable_iterations=state.unrunnable_iterations + 1 if verdict.first_unrunnable else 0,
         )
-        chosen = self._choose_next(state, verdict, follows_turn=completed is not None)
+        chosen = self._choose_next(state, verdict, follows_turn=completed is not None and not is_interrupted)
         if completed is None:
             return chosen
         phases = []
@@ -344,10 +349,25 @@ class Loop:
             phases.append(Phase.REFLECT)
         return _enter_next_phase(replace(chosen, next_phases=(*phases, chosen.phase)))
 
+    def _continue_interrupted(self, state: LoopState, verdict: Verdict) -> LoopState:
+        """Let the agent finish an interrupted turn, because its work does not pass the checks."""
+        checked = self._with_verdict(state, verdict)
+        return replace(
+            checked,
+            phase=Phase.ACT,
+            unverified_iteration=None,
+            failing=state.failing,
+            fixed=state.fixed,
+            broken=state.broken,
+        )
+
     def _choose_next(self, state: LoopState, verdict: Verdict, *, follows_turn: bool) -> LoopState:
         """The end of the run, with its outcome, or another iteration."""
         if state.rescope:
             return _finish(state, Outcome.AWAITING_GUIDANCE, f"{state.rescope}; say what the task is now")
+        if verdict.passed and state.is_guided and state.iterations and state.iterations[-1].is_interrupted:
+            # The user interrupted the turn and said what to do: passing checks do not answer that.
+            return replace(state, phase=Phase.ACT, iteration=state.iteration + 1)
         if verdict.passed:
             return self._finish_passed(state, verdict)
         if verdict.is_unproven and not verdict.blocking_findings:
@@ -743,8 +763,25 @@ def _count_since_best(state: LoopState) -> int:
 
 
 def _accept_run_end(state: LoopState, event: RunEnded) -> LoopState:
-    """If the loop was not done, it keeps its phase, so that it can continue."""
+    """If the loop was not done, it keeps its phase, so that it can continue.
+
+    If a turn was interrupted and changed files, the checks come first: the work may be done.
+    """
     phase = state.phase if event.outcome.resumable else Phase.DONE
+    change = event.unverified_change
+    if phase is Phase.ACT and change:
+        phase = Phase.VERIFY
+        iteration = Iteration(
+            state.iteration,
+            action="the turn was interrupted",
+            result="",
+            files=change.files,
+            added=change.added,
+            removed=change.removed,
+            snapshot=change.snapshot,
+            is_interrupted=True,
+        )
+        state = replace(state, unverified_iteration=iteration)
     return replace(state, phase=phase, outcome=event.outcome, reason=event.reason, ended=True, ends=state.ends + 1)
 
 

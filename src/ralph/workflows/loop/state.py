@@ -183,6 +183,8 @@ class Iteration:
     """What the guards found or a judge rejected, a sentence each: with it, the run cannot succeed."""
     hit_provider_limit: bool = field(default=False, metadata=former_name("is_cut_off"))
     """Whether the provider's limit ended its turn. It says nothing about whether the loop is stuck."""
+    is_interrupted: bool = False
+    """Whether its turn was interrupted. If the checks fail, the same iteration continues."""
     is_unproven: bool = False
     """Whether all checks pass, and Ralph could not prove the work."""
     what_failed: str = ""
