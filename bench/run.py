@@ -300,7 +300,7 @@ async def drive_many(place: Path, runs: int) -> float:
         own.create(run, record)
         keeper = KeeperClient(run.path)
         view = PlainView(renderer_for(own, record, record.limits), record.limits, io.StringIO())
-        kernel = build_kernel(own, run, record, keeper=keeper, observer=view, notices=())
+        kernel = build_kernel(own, run, record, keeper=keeper, cluster=None, observer=view, notices=())
         stop = await kernel.run()
         await keeper.close()
         assert stop.outcome.succeeded, stop
@@ -427,7 +427,7 @@ def per_task(count: int) -> float:
             """Nothing: that would take longer than the rules."""
 
     driver = Large(session(), Certain())
-    driver.state = replace(driver.state, guardrails=replace(driver.state.guardrails, max_cycles=1))
+    driver.state = replace(driver.state, limits=replace(driver.state.limits, max_cycles=1))
     began = time.process_time()
     driver.run(most=count * 6 + 100)
     assert len(driver.state.tasks) == count
@@ -464,8 +464,8 @@ def makespan(seed: int) -> float:
             return super().content(work)
 
     driver = Timed(session(), random.Random(0))
-    rails = replace(driver.state.guardrails, max_executors=slots, max_reviewers=count, max_cycles=1)
-    driver.state = replace(driver.state, guardrails=rails)
+    limits = replace(driver.state.limits, max_executors=slots, max_reviewers=count, max_cycles=1)
+    driver.state = replace(driver.state, limits=limits)
     driver.rules = with_settings(driver.rules, compile_criterion=lambda _: ())
     driver.chance = Certain()
     ends: dict[str, float] = {}
@@ -482,7 +482,7 @@ def makespan(seed: int) -> float:
             key = min(ends, key=lambda one: ends[one])
             clock = ends.pop(key)
             driver.take(driver.answer(works[key]))
-        driver.state = replace(driver.state, guardrails=rails)
+        driver.state = replace(driver.state, limits=limits)
     return clock / bound
 
 
