@@ -62,7 +62,7 @@ def test_comments_show_who_received_them_and_which_turn_changed_the_lines(projec
     assert (several["comments"], several["alive"]) == (2, True)
     removed = project.ralph("comment", run, "--removed", "value.txt:2", "Keep this.")
     assert removed.code == 0, removed.err
-    assert "no turn has received it yet" in project.ralph("signals", "--run", run).out
+    assert "no turn has received it yet" in project.ralph("signals", run).out
     (project.root / "go").touch()
     eventually(lambda: project.ralph("status", run, "--json").json["runs"][0]["state"] == "success")
 

@@ -8,7 +8,7 @@ import click
 
 from ralph.app.runs import find_latest_run, find_live_run
 from ralph.app.steer import ReceiptRow, Sent, SignalRow, allow_hosts, answer_question, list_signals, send_signal
-from ralph.cli.console import clock_time, complete_runs, json_option, open_project, print_result
+from ralph.cli.console import clock_time, complete_runs, json_option, open_project, print_result, run_argument
 from ralph.cli.render.run import comment_text
 from ralph.cli.terminal import print_json, print_text
 from ralph.core.codec import parse_time
@@ -165,13 +165,15 @@ def answer(words: tuple[str, ...], run: str | None, as_json: bool) -> int:
 
 
 @click.command("signals")
-@click.option(
-    "--run", metavar="ID", shell_complete=complete_runs, help="The run. Default: the live run, or the latest."
-)
+@run_argument
+@click.option("--run", "named", metavar="ID", shell_complete=complete_runs, help="The same as RUN.")
 @click.option("--watch", is_flag=True, help="Follow the run until it ends.")
 @json_option
-def signals(run: str | None, watch: bool, as_json: bool) -> int:
+def signals(run: str | None, named: str | None, watch: bool, as_json: bool) -> int:
     """Show the signals of a run: who received each, how, and with what effect. Default: the live run, or the latest."""
+    if run and named and run != named:
+        raise UsageError(f"two runs are named: {run} and {named}", todo="give one of them")
+    run = run or named
     project = open_project()
     is_alive = not run and any(one.alive for one in project.runs())
     chosen = (
