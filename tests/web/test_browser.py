@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_actions import ASKS, CHANGES_CHECK, LISTENS, PROOF_ONLY, SESSION_AGENT, WAITS
+from test_actions import ASKS, CHANGES_CHECK, CHANGES_TWICE, LISTENS, PROOF_ONLY, SESSION_AGENT, WAITS
 from web_server import PASSPHRASE, Server, make_project, project_name, serving
 
 from ralph.store.runs import Project
@@ -129,9 +130,34 @@ def test_a_comment_on_a_line_goes_to_the_agent(page: Any, server: Server) -> Non
     page.get_by_role("button", name="Continue").click()
     server.wait_for(key, lambda view: view["resumes"] == 1 and not view["alive"])
     page.locator("[data-comment=sent]", has_text="Received by turn 2").first.wait_for()
+    playwright.expect(page.locator("[data-comment=sent] .badge").first).to_have_text("Received", timeout=WAIT)
     prompt = server.get(f"/api/runs/{key}/turns/2/prompt").data["text"]
     for words in ("`value.txt`, line 1", ">>+wrong", "this must say right.", "removed line 2", "Why is this gone?"):
         assert words in prompt
+
+
+def test_a_comment_names_the_turn_that_changed_its_lines(page: Any, server: Server) -> None:
+    key = server.start_loop(CHANGES_TWICE)
+    server.wait_for(key, lambda view: len(view["turns"]) == 3 and (view["turns"][2]["activity"] or {}).get("events"))
+    comment = {"path": "value.txt", "line": 2, "hunk": " one\n-two\n+Two\n three", "marks": [2], "text": "Say right."}
+    server.post(f"/api/runs/{key}/comments", {"items": [comment]})
+    server.wait_for(key, lambda view: len(view["turns"]) > 3 and not view["alive"])
+    go(page, server, f"/r/{key}/diff")
+    badge = page.locator("[data-comment=sent] .badge")
+    playwright.expect(badge).to_have_text("Changed by turn 4", timeout=WAIT)
+
+
+def test_a_lost_connection_is_retried_at_once_by_a_button(page: Any, server: Server) -> None:
+    page.clock.install()
+    page.route("**/api/stream*", lambda route: route.abort())
+    go(page, server, "/")
+    retry = page.get_by_role("button", name="Retry now")
+    retry.wait_for()
+    # No timer runs from here on: only the button can connect.
+    page.clock.pause_at(page.evaluate("Date.now()") + 5000)
+    page.unroute("**/api/stream*")
+    retry.click()
+    playwright.expect(retry).to_have_count(0, timeout=WAIT)
 
 
 def test_every_iteration_is_reached_in_the_matrix_with_its_output(page: Any, server: Server) -> None:
@@ -245,6 +271,7 @@ def test_unproven_work_is_accepted_on_its_card(browser: Any, tmp_path: Path) -> 
         assert card.get_by_role("button", name="Accept…").is_disabled(), "a reason is needed"
         card.get_by_label("Your reason").fill("I read the change of the check")
         card.get_by_role("button", name="Accept…").click()
+        card.get_by_text("Accepting…").wait_for()
         page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
         page.get_by_role("button", name="Continue").click()
         page.get_by_text("Accepted. Ralph runs the checks once more.").first.wait_for()
@@ -539,7 +566,11 @@ def test_approve_needs_the_focused_card_and_the_passphrase(browser: Any, tmp_pat
         key = f"{session.name}@{project_name(root)}"
         page = open_page(browser, server)
         card = page.locator("article.card[data-need=approval]")
-        card.wait_for()
+        card.locator("details").first.wait_for()
+        [learned] = session.glob("iterations/*/knowledge/*/*.md")
+        body = learned.read_text().split("---\n")[-1].split("\n", 1)[1].strip()
+        assert body in card.locator("details").inner_text(), "what is approved can be read"
+        assert "ralph session" not in card.inner_text(), "the buttons stand for the commands"
         page.locator("body").click(position={"x": 5, "y": 5})
         page.keyboard.press("a")
         card.focus()
@@ -552,7 +583,14 @@ def test_approve_needs_the_focused_card_and_the_passphrase(browser: Any, tmp_pat
         page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
         page.get_by_role("button", name="Continue").click()
         page.get_by_text("Approved. The session keeps what it learned").first.wait_for()
-        server.wait_for(key, lambda view: view["state"] == "success")
+        view = server.wait_for(key, lambda view: view["state"] == "success")
+        page.set_viewport_size({"width": 390, "height": 844})
+        go(page, server, f"/r/{key}/live")
+        [planner, *_] = [turn for turn in view["turns"] if turn["role"] == "planner"]
+        turns = page.locator("aside[aria-label=Work] .divided").filter(has=page.get_by_role("heading", name="Turns"))
+        turns.get_by_role("button", name=re.compile("^Show [0-9]+ earlier$")).click()
+        turns.get_by_role("button", name=re.compile(f"^{planner['number']} planner")).click()
+        page.locator(f"[data-turn='{planner['number']}']").wait_for()
         approved = [line["signal"] for line in server.journal(key) if line["type"] == "signal.accepted"]
         assert [(one["type"], one["by"]) for one in approved] == [("APPROVE", "web:owner")]
         assert page.problems == []

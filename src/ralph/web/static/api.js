@@ -1,6 +1,7 @@
 // Requests and streams. The token stays in this tab (sessionStorage) and goes out as `Authorization` only.
 const KEY = 'ralph-token';
-const RETRIES = [0.2, 0.4, 0.8, 1.5, 3, 6, 10];
+const RETRIES = [0.2, 1, 1, 2, 2, 4, 4, 8];
+const waiting = new Set();
 
 let token = '';
 let proof = '';
@@ -130,6 +131,21 @@ async function unlock() {
   }
 }
 
+// Connect again now, instead of after the wait.
+export function retryNow() {
+  for (const wake of [...waiting]) wake();
+}
+window.addEventListener('online', retryNow);
+
+function waitForRetry(seconds) {
+  return new Promise((resolve) => {
+    let timer = 0;
+    const wake = () => { clearTimeout(timer); waiting.delete(wake); resolve(); };
+    timer = setTimeout(wake, seconds * 1000);
+    waiting.add(wake);
+  });
+}
+
 // Server-sent events by fetch, because EventSource sends no Authorization. Comes back with the id of the last event.
 export function stream(query, { onEvent, onState }) {
   const ending = new AbortController();
@@ -180,7 +196,7 @@ export function stream(query, { onEvent, onState }) {
       const wait = RETRIES[Math.min(failures, RETRIES.length - 1)];
       failures += 1;
       if (failures > 1) onState({ connected: false, retry: wait });
-      await new Promise((resolve) => { setTimeout(resolve, wait * 1000); });
+      await waitForRetry(wait);
     }
   }
 

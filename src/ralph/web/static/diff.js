@@ -233,9 +233,10 @@ function placeComments(comments, files) {
 
 function ackOf(view, comment) {
   const acks = view.display.signals[comment.signal] || [];
-  const taken = acks.find(([icon]) => icon === 'pass');
+  const isTaken = comment.receipts.length > 0 || acks.some(([icon]) => icon === 'pass');
+  if (comment.changed_by) return ['pass', `Changed by turn ${comment.changed_by}`, 'pass'];
+  if (isTaken) return ['check', 'Received', 'idle'];
   if (comment.isStale) return ['none', 'Stale', 'idle'];
-  if (taken) return ['pass', comment.changed_by ? 'Received, changed' : 'Received', 'pass'];
   return ['wait', 'Not received yet', acks[0]?.[1] === 'need' ? 'need' : 'idle'];
 }
 

@@ -1,5 +1,5 @@
 // The inbox and the list of runs: what needs the user first, then groups. Updates never move what the user points at.
-import { html, agentName, Bar, count, Empty, ErrorNote, firstLine, Icon, Loading, money, Note, Prose, span, spentMoney, State, useClock, useEffect, useKeys,
+import { html, agentName, Bar, count, Empty, ErrorNote, firstLine, Icon, Loading, money, OfflineNote, Prose, span, spentMoney, State, useClock, useEffect, useKeys,
   useLayoutEffect, useMedia, useMemo, useRef, useState } from './lib.js';
 import { act, getTagged, stream } from './api.js';
 import { cardId, NeedCard, useCards } from './needs.js';
@@ -58,7 +58,7 @@ export function Inbox({ me, project, isInbox, onLost, onNeeds, onSay }) {
     ${list.error && (list.error.status === 400
     ? html`<p class="sm c-fail row filter-error" role="alert"><${Icon} name="failo" />${list.error.what}: ${list.error.todo}</p>`
     : html`<${ErrorNote} error=${list.error} onRetry=${list.reload} />`)}
-    ${list.offline && html`<${Note} kind="need"><b>Not connected.</b> What you see is from ${list.offline}. Trying again.<//>`}
+    ${list.offline && html`<${OfflineNote} since=${list.offline} />`}
     ${list.pending > 0 && html`<p class="note"><${Icon} name="inbox" tone="idle" /><span>The list has changed.${' '}
       <button class="linkish" onClick=${list.apply}>Show the new order</button></span></p>`}
     ${!list.data && !list.error && html`<${Loading} lines=${6} />`}
@@ -122,6 +122,7 @@ function Table({ rows, byProject, groups, counts, now, more, me, hasCards, selec
     }
     return [...found];
   }, [rows, byProject]);
+  const showsProject = !byProject && new Set(rows.map((row) => row.project)).size > 1;
   const [closed, setClosed] = useState({});
   // The headline needs the room. The page of the run shows the branch, too.
   const hasBranch = useMedia('(min-width: 1440px)');
@@ -136,11 +137,11 @@ function Table({ rows, byProject, groups, counts, now, more, me, hasCards, selec
         ${byProject ? name : titleOf(name, groups, hasCards)}</button>
       <span class="count">${byProject || name === 'needs you' ? members.length : counts[name] ?? members.length}</span><span class="grow"></span>
       <span class="sm dimmer plainweight only-wide">${byProject ? '' : groups[name]?.[1]}</span></span></td></tr>
-      ${!closed[name] && members.map((row) => html`<${Row} key=${row.key} row=${row} now=${now} me=${me} selection=${selection} hasBranch=${hasBranch} />`)}</tbody>`)}
+      ${!closed[name] && members.map((row) => html`<${Row} key=${row.key} row=${row} now=${now} me=${me} selection=${selection} hasBranch=${hasBranch} showsProject=${showsProject} />`)}</tbody>`)}
   </table>${more && html`<p class="more"><button class="btn" onClick=${more}>Show 100 more</button></p>`}`;
 }
 
-function Row({ row, now, me, selection, hasBranch }) {
+function Row({ row, now, me, selection, hasBranch, showsProject }) {
   const isOneLine = row.group === 'done';
   const title = firstLine(row.task) || row.id;
   const wake = () => act(row.key, 'snooze', { minutes: 0 });
@@ -154,6 +155,7 @@ function Row({ row, now, me, selection, hasBranch }) {
     <td>${isOneLine
     ? html`<a href=${`/r/${row.key}`}><span class="title in">${title}</span></a>${' '}<span class="dim sm" title=${row.headline}>${head}</span>`
     : html`<a class="title" href=${`/r/${row.key}`}>${title}</a><span class="head2" title=${row.headline}>${head}</span>`}
+      ${showsProject && html`<span class="sm dimmer project">${isOneLine ? ' · ' : ''}${row.project_name}</span>`}
       ${row.snoozed_until && html`<span class="sm dimmer">snoozed until ${new Date(row.snoozed_until * 1000).toTimeString().slice(0, 5)}
         ${me.role === 'admin' && html` <button class="linkish" onClick=${wake}>End snooze</button>`}</span>`}</td>
     <td class="num only-wide">${row.iteration ? `${row.iteration}${row.max_iterations ? ` / ${row.max_iterations}` : ''}` : ''}</td>

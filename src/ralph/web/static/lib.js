@@ -2,6 +2,7 @@
 import { h } from './vendor/preact.js';
 import htm from './vendor/htm.js';
 import { useEffect, useLayoutEffect, useReducer, useRef, useState } from './vendor/hooks.js';
+import { retryNow } from './api.js';
 
 export const html = htm.bind(h);
 
@@ -50,6 +51,11 @@ export function ErrorNote({ error, onRetry }) {
   return html`<${Note} kind="fail" icon="failo"><b>${sentence(error.what)}.</b>${' '}
     ${error.where && html`<span class="dim">(<code>${error.where}</code>)</span>`}${' '}<${Prose} text=${sentence(error.todo || '')} />${' '}
     ${onRetry && html`<button class="linkish" onClick=${onRetry}>Try again</button>`}<//>`;
+}
+
+export function OfflineNote({ since }) {
+  return html`<${Note} kind="need"><b>Not connected.</b> What you see is from ${since}. Trying again.${' '}
+    <button class="linkish" onClick=${retryNow}>Retry now</button><//>`;
 }
 
 // Bars of the final height, after 300 ms.

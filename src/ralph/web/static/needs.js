@@ -1,8 +1,9 @@
 // Cards for what needs the user, answered in place. Keys work only while the card has the focus.
-import { html, Badge, CopyButton, count, firstLine, Icon, onCtrlEnter, Prose, clock, sentence, span, useKeys, useLayoutEffect, useRef, useState } from './lib.js';
-import { act } from './api.js';
+import { html, Badge, CopyButton, count, ErrorNote, firstLine, Icon, onCtrlEnter, Prose, clock, sentence, span, useEffect, useKeys, useLayoutEffect, useRef, useState } from './lib.js';
+import { act, get } from './api.js';
 
 const KEPT_SECONDS = 20;
+const LONG_CHARS = 600;
 const ON_CARD = 'On the focused card';
 const SNOOZED = 'Snoozed for an hour. A question ends the snooze.';
 
@@ -37,7 +38,7 @@ export function NeedCard({ id, row, need, label, now, me, isOver = false, onDone
   useLayoutEffect(() => { if (state.hadFocus) card.current.focus(); }, [state]);
 
   const run = async (action, body, said) => {
-    setState({ phase: 'sending', text: '' });
+    setState({ phase: 'sending', text: '', action: body?.choice || action });
     try {
       await act(row.key, action, body);
       setState({ phase: 'done', text: said, hadFocus: card.current?.contains(document.activeElement) });
@@ -53,7 +54,7 @@ export function NeedCard({ id, row, need, label, now, me, isOver = false, onDone
       ? 'pass' : 'none'} tone=${isDone ? 'pass' : 'idle'} /><span>${isDone ? state.text : 'This no longer needs you.'}
       ${showsRun && html` <a class="link" href=${`/r/${row.key}`}>${firstLine(row.task) || row.id}</a>`}</span></p></article>`;
   }
-  const shared = { row, need, run, me, isMine, card, now, showsRun, isSending: state.phase === 'sending' };
+  const shared = { row, need, run, me, isMine, card, now, showsRun, isSending: state.phase === 'sending', action: state.action };
   const Body = need.options.includes('accept') ? Decision : BODIES[need.kind] || ResumeBody;
   const title = `${id}-title`;
   return html`<article class="card" id=${id} tabindex="0" ref=${card} aria-labelledby=${title} data-need=${need.kind}>
@@ -99,17 +100,60 @@ function Question({ row, need, run, isMine, isSending, card, id }) {
     ? `, then “${need.default}” counts` : ', then the agent decides'}</span>`}</div>`;
 }
 
-function Approval({ need, run, isMine, isSending, card, id }) {
+// What waits for approval: the documents of the latest iteration in which something was learned.
+function useLearned(key) {
+  const [found, setFound] = useState({ items: null, error: null });
+  useEffect(() => {
+    const base = `/api/runs/${encodeURIComponent(key)}/documents`;
+    const load = async () => {
+      const { documents } = await get(base);
+      const staged = documents.map(({ path }) => path.match(/^\.ralph-sessions\/[^/]+\/iterations\/(\d+)\/knowledge\/[^/]+\/[^/]+\.md$/)).filter(Boolean);
+      const latest = Math.max(...staged.map((match) => Number(match[1])));
+      const paths = staged.filter((match) => Number(match[1]) === latest).map((match) => match[0]);
+      const texts = await Promise.all(paths.map((path) => get(`${base}/${path.split('/').map(encodeURIComponent).join('/')}`)));
+      return texts.map(readLearned);
+    };
+    load().then((items) => setFound({ items, error: null }), (error) => setFound({ items: null, error }));
+  }, [key]);
+  return found;
+}
+
+function readLearned({ path, text, next }) {
+  const body = text.replace(/^---\n[\s\S]*?\n---\n/, '').trim();
+  const heading = body.match(/^# +(.+)\n*/);
+  const rest = heading ? body.slice(heading[0].length) : body;
+  const [category, file] = path.split('/').slice(-2);
+  return { path, category, title: heading ? heading[1] : file.replace(/\.md$/, ''), text: next === null ? rest : `${rest}\n… The rest is in ${path}.` };
+}
+
+function Learned({ found }) {
+  if (found.error) return html`<${ErrorNote} error=${found.error} />`;
+  if (!found.items) return html`<p class="why">Loading what it learned…</p>`;
+  return html`<p class="why">${count(found.items.length, 'thing')} to read:</p>
+    <div class="body learned">${found.items.map((item) => html`<details key=${item.path} open=${item.text.length <= LONG_CHARS}>
+      <summary><b>${item.title}</b> <span class="sm dim">${item.category}</span></summary><div class="out">${item.text}</div></details>`)}</div>`;
+}
+
+// What the session left unfinished, if anything. The rest of the text names commands, which the buttons stand for.
+function unfinished(text) {
+  const [before, asks] = text.split(/(?:^|; )\d+ things? (?:was|were) learned, /);
+  return asks === undefined ? '' : before;
+}
+
+function Approval({ row, need, run, isMine, isSending, action, card, id }) {
+  const found = useLearned(row.key);
+  const left = unfinished(need.text);
   const [text, setText] = useState('');
   const choose = (choice, said) => run('approve', { choice, text }, said);
   const keep = () => choose('approve', 'Approved. The session keeps what it learned and continues.');
   const skip = () => choose('skip', 'Skipped. The session continues without it.');
   useKeys(isMine ? { a: ['Approve', keep], d: ['Skip', skip] } : {}, ON_CARD, card);
-  return html`<h3 class="ask" id=${id}>Keep what this session learned?</h3><p class="why"><${Prose} text=${sentence(need.text)} /></p>
+  return html`<h3 class="ask" id=${id}>Keep what this session learned?</h3>
+    ${left && html`<p class="why"><${Prose} text=${sentence(left)} /></p>`}<${Learned} found=${found} />
     <label class="composer body"><span class="sr">What to keep</span><textarea rows="2" value=${text}
       placeholder="What to keep, if not all of it" onInput=${(event) => setText(event.target.value)}></textarea></label>
-    <div class="acts"><button class="btn" disabled=${!isMine || isSending} onClick=${keep}>Approve… <kbd>a</kbd></button>
-      <button class="btn" disabled=${!isMine || isSending} onClick=${skip}>Skip… <kbd>d</kbd></button><span class="grow"></span>
+    <div class="acts"><button class="btn" disabled=${!isMine || isSending} onClick=${keep}>${isSending && action === 'approve' ? 'Approving…' : 'Approve…'} <kbd>a</kbd></button>
+      <button class="btn" disabled=${!isMine || isSending} onClick=${skip}>${isSending && action === 'skip' ? 'Skipping…' : 'Skip…'} <kbd>d</kbd></button><span class="grow"></span>
       <span class="sm dimmer">Recorded with your name; needs your passphrase</span></div>`;
 }
 
@@ -144,7 +188,7 @@ function ResumeBody({ row, need, run, isMine, isSending, card, showsRun, id }) {
 }
 
 // The decision is the user's alone, so that no button stands out.
-function Decision({ row, need, run, isMine, isSending, card, showsRun, id }) {
+function Decision({ row, need, run, isMine, isSending, action, card, showsRun, id }) {
   const [text, setText] = useState('');
   const area = useRef(null);
   const passed = row.checks_passed ?? row.checks.filter((check) => !check.scope && check.status === 'passed').length;
@@ -159,8 +203,8 @@ function Decision({ row, need, run, isMine, isSending, card, showsRun, id }) {
       ${need.findings.length > 3 && html`<li class="sm dim">and ${need.findings.length - 3} more</li>`}</ul>
     <label class="composer body"><span class="sr">Your reason</span><textarea ref=${area} rows="2" value=${text}
       placeholder="Why the work is right, or what to change" onInput=${(event) => setText(event.target.value)}></textarea></label>
-    <div class="acts"><button class="btn" disabled=${cannot} onClick=${() => run('accept', { text }, 'Accepted. Ralph runs the checks once more.')}>Accept…</button>
-      <button class="btn" disabled=${cannot} onClick=${() => run('resume', { text }, 'Sent back. It continues with your guidance.')}>Send back…</button>
+    <div class="acts"><button class="btn" disabled=${cannot} onClick=${() => run('accept', { text }, 'Accepted. Ralph runs the checks once more.')}>${isSending && action === 'accept' ? 'Accepting…' : 'Accept…'}</button>
+      <button class="btn" disabled=${cannot} onClick=${() => run('resume', { text }, 'Sent back. It continues with your guidance.')}>${isSending && action === 'resume' ? 'Sending back…' : 'Send back…'}</button>
       ${showsRun && html`<a class="btn quiet" href=${`/r/${row.key}/checks`}>Evidence</a>`}
       <${CopyButton} text=${need.command} label="Copy command" kind="quiet" /></div>
     <p class="sm dimmer">Recorded as “accepted”, with your reason. Both need your passphrase.</p>`;

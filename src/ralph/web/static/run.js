@@ -1,5 +1,5 @@
 // The page of one run: headline, limits, actions, the work on the left, tabs.
-import { html, agentName, Badge, Bar, clock, CopyButton, count, ErrorNote, firstLine, Icon, Loading, money, Note, Prose, roleName, sentence, span, spentMoney, tokens, useClock, useEffect,
+import { html, agentName, Badge, Bar, clock, CopyButton, count, ErrorNote, firstLine, Icon, Loading, money, Note, OfflineNote, Prose, roleName, sentence, span, spentMoney, tokens, useClock, useEffect,
   useKeys, useLayoutEffect, useRef, useShort, useState } from './lib.js';
 import { act, get, stream } from './api.js';
 import { navigate } from './app.js';
@@ -71,7 +71,7 @@ export function RunPage({ id, tab, me, onLost, onSay }) {
     ${(problem || offline || gone || view.doubt || cards.length > 0) && html`<div class="strip">
       ${problem && html`<${ErrorNote} error=${problem} />`}
       ${gone && html`<${Note} kind="need"><b>The run was removed.</b> This is its last known state. <a class="link" href="/">Inbox</a><//>`}
-      ${offline && !gone && html`<${Note} kind="need"><b>Not connected.</b> What you see is from ${offline}. Trying again.<//>`}
+      ${offline && !gone && html`<${OfflineNote} since=${offline} />`}
       ${view.doubt && html`<${Note} kind="need"><b>Ralph cannot verify this run:</b> ${view.doubt}.<//>`}
       ${!gone && isReview && view.needs.length > 0 && html`<a class="note need only-phone" href=${`/r/${id}/${view.alive ? 'live' : 'checks'}`}>
         <${Icon} name=${view.display.need_labels[0][0]} tone="need" /><span><b>${view.display.need_labels[0][1]}.</b> <${Prose} text=${sentence(firstLine(view.needs[0].text))} /></span></a>`}
@@ -175,7 +175,7 @@ function Work({ view, now, turn, iteration, onTurn, onIteration }) {
     ${view.tasks.length ? html`<${Tasks} view=${view} turn=${turn} onTurn=${onTurn} />`
     : view.graph.kind === 'hats' ? html`<${Hats} view=${view} turn=${turn} onTurn=${onTurn} />`
       : html`<${Iterations} view=${view} now=${now} iteration=${iteration} onIteration=${onIteration} />`}
-    ${view.tasks.length === 0 && html`<${Turns} view=${view} turn=${turn} onTurn=${onTurn} now=${now} />`}
+    <${Turns} view=${view} turn=${turn} onTurn=${onTurn} now=${now} />
     ${view.run.criterion && html`<div class="divided"><h2>Until</h2><p class="dim spaced"><${Prose} text=${view.run.criterion} /></p></div>`}
     ${view.actions.length > 0 && html`<div class="divided"><h2>Actions on this run</h2><ul>${view.actions.slice(-3).reverse().map((one) => html`<li class="sm dim spaced">
       ${clock(one.at)} <${Prose} text=${one.result} /></li>`)}</ul></div>`}
@@ -203,7 +203,7 @@ function Turns({ view, turn, onTurn, now }) {
   if (!turns.length) return null;
   return html`<div class="divided"><div class="sec"><h2>Turns</h2><span class="grow"></span><span class="sm dimmer"><kbd>[</kbd> <kbd>]</kbd></span></div>
     <ul class="list">${turns.map((one) => html`<li><button class="pickrow" aria-current=${turn === one.number ? 'true' : null} onClick=${() => onTurn(one.number)}>
-      <span class="now">${one.number} ${roleName(one.role)}</span><span class="grow"></span><span class="sm dimmer now">${one.end === null ? 'now' : one.end === 'finished'
+      <span class="cut">${one.number} ${roleName(one.role)}${one.task ? ` · ${one.task}` : ''}</span><span class="grow"></span><span class="sm dimmer now">${one.end === null ? 'now' : one.end === 'finished'
     ? span((one.ended_at || now) - one.started_at) : view.display.turn_ends[one.end]}</span></button></li>`)}${more}</ul></div>`;
 }
 
