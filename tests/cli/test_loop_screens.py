@@ -86,6 +86,11 @@ def test_stuck_loop_lists_what_was_tried(project: Project) -> None:  # noqa: F81
     assert done.code == 4, done.said
     pivot = done.out.partition("Ralph asks the agent for another approach.\n")[2]
     assert pivot.startswith("Tried so far:\n- All done! -> "), pivot
+    again = project.ralph("resume", "--max-iterations", "20")
+    assert again.code == 4, again.said
+    assert "Learnings accumulated:\n- Iterations 2, 3, 4, 5, 6, 7, 8: the turn changed no files." in again.out, (
+        again.out
+    )
 
 
 def test_paths_on_the_last_screen_exist_where_the_user_stands(project: Project) -> None:  # noqa: F811
@@ -328,6 +333,16 @@ def test_another_branch_is_called_changed_and_not_missing(project: Project) -> N
     done = project.work("git switch -q -c side", "--max-iterations", "1")
     assert "CHANGED: HEAD is on side and was on main before the run; `git switch main` switches back" in done.out
     assert "MISSING" not in done.out
+
+
+def test_a_success_on_another_branch_needs_nothing_of_the_user(project: Project) -> None:  # noqa: F811
+    assert project.work("git switch -q -c side; touch done.txt").code == 0
+    status = project.ralph("status").out
+    assert "NEEDS YOU" not in status
+    assert "CHANGED: HEAD is on side and was on main" in status, status
+    report = project.ralph("report").out
+    assert "## Changed in the repository\n\n- HEAD is on side" in report
+    assert "Missing" not in report
 
 
 @pytest.mark.parametrize("columns", [40, 80, 140])

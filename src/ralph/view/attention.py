@@ -146,7 +146,8 @@ def _tier_of_stopped(view: RunView) -> Tier:
         return Tier.DONE
     if not outcome.succeeded:
         return Tier.FAILED
-    if view.missing:
+    if view.missing and set(view.missing_places) != {"HEAD"}:
+        # If only HEAD is on another branch, nothing is lost. A HEAD that lost commits is no success.
         return Tier.FAILED
     return Tier.UNLANDED if _is_unlanded(view) else Tier.DONE
 

@@ -183,7 +183,10 @@ class LoopRenderer(Renderer):
             if ended.outcome.resumable:
                 unverified = " (not verified yet; `ralph resume` verifies it first)"
         judged = f"iteration {state.iterations[-1].number}" if state.iterations else "before the run"
-        lessons = list_lessons(state.iterations[-_SHOWN:])
+        lessons = list_lessons(state.iterations)
+        if len(lessons) > _SHOWN:
+            earlier = count(len(lessons) - _SHOWN, "earlier lesson")
+            lessons = [f"({earlier}: ralph report {self.run})", *lessons[-_SHOWN:]]
         # The reason of an unproven run says what is missing. No check failed.
         has_failed = bool(state.check_results) and ended.outcome is not Outcome.UNPROVEN
         return [

@@ -274,10 +274,10 @@ def _render_files(ended: RunEnded) -> str:
 
 
 def render_missing_refs(ended: RunEnded) -> str:
-    """What of the user's branches, tags and stash is missing, with the commands that bring it back."""
+    """What of HEAD and the user's branches, tags and stash is not as it was, with the commands that bring it back."""
     if not ended.missing:
         return ""
-    return "## Missing from the repository\n\n" + "\n".join(f"- {sentence}" for sentence in ended.missing)
+    return "## Changed in the repository\n\n" + "\n".join(f"- {sentence}" for sentence in ended.missing)
 
 
 def _render_history(state: LoopState) -> str:
