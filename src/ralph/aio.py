@@ -47,8 +47,8 @@ class AsyncRun:
         """The checks with their commands, results and history."""
         return (await self.view()).checks
 
-    async def follow(self, from_seq: int = 0) -> AsyncIterator[api.RunChange]:
-        """Everything that happens after a line of the journal, until no engine works on the run."""
+    async def follow(self, from_seq: int | str = 0) -> AsyncIterator[api.RunChange]:
+        """Everything that happens after a line of the journal or the position of a change, until no engine works on the run."""
         changes = self.sync.follow(from_seq)
         while (change := await asyncio.to_thread(next, changes, None)) is not None:
             yield change

@@ -41,6 +41,8 @@ class RunChange:
     """The type of the journal entry, for example `TurnEnded`, or `event` for something that an agent reported."""
     text: str = ""
     """What the agent reported."""
+    position: str = ""
+    """Where this is in the run; pass it to `follow` to continue after it."""
 
     @property
     def headline(self) -> str:
@@ -49,7 +51,7 @@ class RunChange:
 
     @property
     def seq(self) -> int:
-        """The last journal line that the view contains; pass it to `follow` to continue from there."""
+        """The last journal line that the view contains. `follow` accepts it, and repeats the events of running turns."""
         return self.view.seq
 
 
@@ -184,8 +186,8 @@ class RunHandle:
         """US dollars, as far as costs are known; None if none is."""
         return self.view.cost.total.cost
 
-    def follow(self, from_seq: int = 0) -> Iterator[RunChange]:
-        """Everything that happens after a line of the journal, until no engine works on the run."""
+    def follow(self, from_seq: int | str = 0) -> Iterator[RunChange]:
+        """Everything that happens after a line of the journal or the position of a change, until no engine works on the run."""
         for update in follow(self.project, self.directory, from_seq):
             yield _change_of(update)
 
@@ -286,8 +288,8 @@ class RunHandle:
 
 def _change_of(update: Update) -> RunChange:
     if update.event is not None:
-        return RunChange(update.view, "event", update.event.text)
-    return RunChange(update.view, type(update.record.entry).__name__ if update.record else "")
+        return RunChange(update.view, "event", update.event.text, update.position)
+    return RunChange(update.view, type(update.record.entry).__name__ if update.record else "", position=update.position)
 
 
 def loop(

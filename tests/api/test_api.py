@@ -12,6 +12,7 @@ import pytest
 
 import ralph
 import ralph.aio
+from ralph.core.errors import UsageError
 from ralph.core.outcomes import Outcome
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
@@ -103,9 +104,18 @@ def test_a_run_is_followed_steered_and_waited_for(root: Path) -> None:
     with pytest.raises(TimeoutError):
         run.steer("use tabs", to="test-engineer").wait(timeout=0.01)
     (root / "go").touch()
-    kinds = [change.kind for change in run.follow()]
+    live = list(run.follow())
+    kinds = [change.kind for change in live]
     assert kinds[0] == "RunStarted" and kinds[-1] == "RunEnded"
     assert "event" in kinds
+    stored = [(change.kind, change.text) for change in run.follow()]
+    events = [text for kind, text in stored if kind == "event"]
+    assert events == [change.text for change in live if change.kind == "event"]
+    for at, change in enumerate(run.follow()):
+        rest = [(later.kind, later.text) for later in run.follow(change.position)]
+        assert rest == stored[at + 1 :], f"after {change.position}, nothing is repeated or lost"
+    with pytest.raises(UsageError, match="is not a position"):
+        next(run.follow("x"))
     result = run.wait(timeout=120)
     assert (result.outcome, result.exit_code, result.succeeded) == (Outcome.SUCCESS, 0, True)
     assert (result.cost, run.cost) == (0.25, 0.25)
@@ -123,6 +133,8 @@ def test_the_same_with_asyncio(root: Path) -> None:
         until = "`test -f done.txt` passes"
         run = await ralph.aio.loop("Make it", until=until, cwd=root, scenario=scenario, consent=True)
         kinds = [change.kind async for change in run.follow()]
+        again = [change.kind async for change in run.follow()]
+        assert again.count("event") == kinds.count("event") > 0
         return kinds, (await run.wait(timeout=120)).outcome
 
     kinds, outcome = asyncio.run(work())

@@ -12,7 +12,7 @@ from ralph.app.runs import find_feedback_time, find_still_missing, list_feedback
 from ralph.core.codec import from_plain, to_plain
 from ralph.core.entries import Record
 from ralph.core.errors import RalphError, StateError
-from ralph.core.events import RunEnded
+from ralph.core.events import RunEnded, TurnEnded
 from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.signals import Signal, parse_time_in_name
 from ralph.core.turns import AgentEvent
@@ -47,6 +47,8 @@ class Update:
     """The turn of the agent's event."""
     event: AgentEvent | None = None
     """What an agent reported, or None."""
+    position: str = ""
+    """The journal line, and how far the events of the turns in progress were read: `12` or `12:3@4096`."""
 
     @property
     def view(self) -> RunView:
@@ -97,18 +99,47 @@ class RunWatch:
         return self._facts.seq
 
     def refresh(self) -> list[Update]:
-        """What is new since the last call, with the journal first."""
+        """What is new since the last call."""
+        return list(self.read_updates())
+
+    def read_updates(self) -> Iterator[Update]:
+        """What is new since the last call, one after the other. The events of a turn come before its end."""
         is_alive = self.run.alive
-        updates = [Update(self._facts, self._look_back(), record=record) for record in self._fold_new()]
-        for turn, event, at in self._read_events():
-            self._facts = fold_event(self._facts, turn, event, at)
-            updates.append(Update(self._facts, self._look_back(), turn=turn, event=event))
-        if updates:
+        last = None
+        for update in self._read_new():
+            if last:
+                yield last
+            last = update
+        if last:
             # What is true now is known for the last update only.
-            last = updates[-1]
-            present = self._look(is_alive=is_alive)
-            updates[-1] = Update(last.facts, present, record=last.record, turn=last.turn, event=last.event)
-        return updates
+            yield replace(last, present=self._look(is_alive=is_alive))
+
+    def skip_events(self, turn: int, offset: int) -> None:
+        """Read the events of a turn in progress up to an offset of their file. Nothing is reported."""
+        for path in self._find_event_files(turn):
+            with contextlib.suppress(OSError, StateError):
+                for _, event, at in self._read_events_of(turn, path, offset):
+                    self._facts = fold_event(self._facts, turn, event, at)
+
+    def _read_new(self) -> Iterator[Update]:
+        for record in self._read_records():
+            if isinstance(record.entry, TurnEnded):
+                yield from self._report_events(record.entry.turn)
+            self._facts = fold(self._facts, record)
+            yield Update(self._facts, self._look_back(), record=record, position=self._show_position())
+        yield from self._report_events()
+
+    def _report_events(self, only: int | None = None) -> Iterator[Update]:
+        for turn, event, at in self._read_events(only):
+            self._facts = fold_event(self._facts, turn, event, at)
+            position = self._show_position()
+            yield Update(self._facts, self._look_back(), turn=turn, event=event, position=position)
+
+    def _show_position(self) -> str:
+        running = {turn.number for turn in self._facts.running_turns}
+        read = {int(path.parent.name.partition("-")[0]): offset for path, offset in self._offsets.items()}
+        parts = [f"{turn}@{offset}" for turn, offset in sorted(read.items()) if turn in running]
+        return f"{self._facts.seq}:{','.join(parts)}" if parts else str(self._facts.seq)
 
     def catch_up(self, seq: int | None = None) -> None:
         """Read up to a line of the journal, or everything, from the nearest snapshot on. Nothing is reported."""
@@ -153,6 +184,12 @@ class RunWatch:
 
     def _fold_new(self, seq: int | None = None) -> Iterator[Record]:
         """Fold the new records, one after the other, up to a line of the journal if one is given."""
+        for record in self._read_records(seq):
+            self._facts = fold(self._facts, record)
+            yield record
+
+    def _read_records(self, seq: int | None = None) -> Iterator[Record]:
+        """The new records. The caller folds each before it asks for the next."""
         while seq is None or self._facts.seq < seq:
             most = _BATCH if seq is None else min(_BATCH, seq - self._facts.seq)
             # A snapshot is saved at the position of the reader, so a batch must end where one is due.
@@ -163,9 +200,7 @@ class RunWatch:
                 # Something replaced the journal: `ralph resume --adopt` moves lines away.
                 self._set(self._new, Position())
                 records = self._reader.read(most)
-            for record in records:
-                self._facts = fold(self._facts, record)
-                yield record
+            yield from records
             if not records:
                 return
 
@@ -235,19 +270,28 @@ class RunWatch:
             comments=list_comments(facts),
         )
 
-    def _read_events(self) -> Iterator[tuple[int, AgentEvent, float]]:
-        """The new events of the turns in progress, with the time at which they were written."""
+    def _read_events(self, only: int | None = None) -> Iterator[tuple[int, AgentEvent, float]]:
+        """The new events of the turns in progress, or of one of them, with the time at which they were written."""
         for turn in self._facts.running_turns:
-            for path in (self.run.path / "turns").glob(f"{turn.number:05d}-*/events.jsonl"):
+            if only not in (None, turn.number):
+                continue
+            for path in self._find_event_files(turn.number):
                 with contextlib.suppress(OSError, StateError):
                     yield from self._read_events_of(turn.number, path)
 
-    def _read_events_of(self, turn: int, path: Path) -> Iterator[tuple[int, AgentEvent, float]]:
+    def _find_event_files(self, turn: int) -> Iterator[Path]:
+        return (self.run.path / "turns").glob(f"{turn:05d}-*/events.jsonl")
+
+    def _read_events_of(
+        self, turn: int, path: Path, until: int | None = None
+    ) -> Iterator[tuple[int, AgentEvent, float]]:
         status = path.stat()
         if status.st_size < self._offsets.get(path, 0):
             # Another engine took the turn over, and writes its events again from the beginning.
             self._offsets[path] = 0
         for behind, line in read_raw(path, self._offsets.get(path, 0)):
+            if until is not None and behind > until:
+                return
             self._offsets[path] = behind
             with contextlib.suppress(StateError):
                 yield turn, from_plain(AgentEvent, line), status.st_mtime

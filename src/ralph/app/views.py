@@ -55,22 +55,36 @@ def read_facts(project: Project, run: RunDir) -> "RunView":
     return watch.facts
 
 
-def follow(project: Project, run: str | RunDir, from_seq: int = 0) -> "Iterator[Update]":
-    """Everything that happens in a run after a line of its journal, until no engine works on it.
+def follow(project: Project, run: str | RunDir, from_seq: int | str = 0) -> "Iterator[Update]":
+    """Everything that happens in a run after a line of its journal or a position, until no engine works on it.
 
     Blocks until something happens. File events wake it up; it also looks once a second.
     """
     from ralph.app.run_watch import ChangeWaiter, RunWatch
 
     watch = RunWatch(project, project.run(run) if isinstance(run, str) else run)
-    watch.catch_up(from_seq)
+    seq, offsets = _parse_position(from_seq)
+    watch.catch_up(seq)
+    for turn, offset in offsets.items():
+        watch.skip_events(turn, offset)
     with ChangeWaiter(watch.run) as waiter:
         while True:
             is_over = not watch.run.alive
-            yield from watch.refresh()
+            yield from watch.read_updates()
             if is_over:
                 return
             waiter.wait(POLL_SECONDS)
+
+
+def _parse_position(position: int | str) -> tuple[int, dict[int, int]]:
+    """The journal line of a position, and for each turn in progress how far its events were read."""
+    line, _, turns = str(position).partition(":")
+    try:
+        pairs = [part.split("@") for part in turns.split(",") if part]
+        return int(line), {int(turn): int(offset) for turn, offset in pairs}
+    except ValueError:
+        todo = "give the `position` or `seq` of a change"
+        raise UsageError(f"{position!r} is not a position in a run", todo=todo) from None
 
 
 @value
