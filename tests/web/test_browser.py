@@ -1,5 +1,6 @@
 """The page in a real browser: what a user sees and does, from the first link to the answer of an agent."""
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -654,3 +655,15 @@ def load_bench(name: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_rows_name_their_project_if_there_are_several(browser: Any, tmp_path: Path) -> None:
+    with serving(make_project(tmp_path), tmp_path / "state") as server:
+        other = dataclasses.replace(server, root=make_project(tmp_path, "bakery"))
+        for one in (server, other):
+            key = one.start_loop(SUCCEEDS)
+            one.wait_for(key, lambda view: not view["alive"])
+        page = open_page(browser, server, "/runs")
+        page.locator("tr[data-run] .project", has_text="shop").wait_for()
+        page.locator("tr[data-run] .project", has_text="bakery").wait_for()
+        page.context.close()
