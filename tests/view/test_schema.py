@@ -28,6 +28,8 @@ SCENARIO = """turns:
       - usage: {input_tokens: 1000, output_tokens: 20, cost: 0.25}
 """
 SESSIONS = ("session show", "session feedback", "session repair")
+CLUSTER = {"workers", "workers check", "workers start"}
+"""Commands that need Ray: see tests/workspace."""
 ACTING = {"signal", "answer", "comment", "abort", "undo", "restore", "clean", "export", "run", "detach"} | {*SESSIONS}
 ACTING |= {"signals --watch", "trust", "hats show", "hats check", "reflect clear", "session list"}
 ACTING |= {"land", "allow", "resume", "session resume", "session approve", "session skip", "plan", "init"}
@@ -129,7 +131,7 @@ def test_commands_print_what_their_schema_says(printer: Printer) -> None:
     sent = printer.print("signal", "steer", "use tabs", "--run", run)
     commented = printer.print("comment", "comment", run, "value.txt:1", "Why?")
     printer.print("error", "answer", "yes", "--run", run)
-    for name in COMMANDS.keys() - ACTING:
+    for name in COMMANDS.keys() - ACTING - CLUSTER:
         printer.print(name, *name.split())
     for name in ("status", "logs", "reflect"):
         printer.print(name, name, run)
@@ -152,7 +154,7 @@ def test_commands_print_what_their_schema_says(printer: Printer) -> None:
     for name, more in (("add", ("phone",)), ("list", ()), ("remove", ("phone",))):
         printer.print(f"web token {name}", "web", "token", name, *more)
     # The server and its passphrase need a process and a terminal of their own: see tests/web.
-    elsewhere = NEED_A_LIVE_RUN | {"land", "detach", "web", "web passphrase", *SESSIONS}
+    elsewhere = NEED_A_LIVE_RUN | CLUSTER | {"land", "detach", "web", "web passphrase", *SESSIONS}
     assert COMMANDS.keys() - printer.seen == elsewhere
 
 
