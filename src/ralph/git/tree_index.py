@@ -24,6 +24,7 @@ CACHES = (
     ".hypothesis/**",
     ".coverage",
     ".coverage.*",
+    ".aider.tags.cache.*/**",
 )
 """Caches of tools, which are left out even if no `.gitignore` names them."""
 LARGE = 1 << 30
