@@ -333,6 +333,9 @@ class TestRunner:
         ]
         return Verdict(tuple(results))
 
+    async def run_one(self, key: str, check: Check) -> CheckResult:
+        return (await self.run(key, [check])).results[0]
+
     def _copied(self) -> Tree:
         files = (file for file in self.workspace.rglob("*") if file.is_file())
         return {str(file.relative_to(self.workspace)): file.read_text() for file in files}
