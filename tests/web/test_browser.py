@@ -149,13 +149,21 @@ def test_a_comment_names_the_turn_that_changed_its_lines(page: Any, server: Serv
 
 
 def test_a_lost_connection_is_retried_at_once_by_a_button(page: Any, server: Server) -> None:
+    tried: list[Any] = []
+    failed: list[Any] = []
+    page.on("request", lambda request: tried.append(request) if "/api/stream" in request.url else None)
+    page.on("requestfailed", lambda request: failed.append(request) if "/api/stream" in request.url else None)
     page.clock.install()
     page.route("**/api/stream*", lambda route: route.abort())
     go(page, server, "/")
     retry = page.get_by_role("button", name="Retry now")
     retry.wait_for()
-    # No timer runs from here on: only the button can connect.
+    # No timer runs from here on, and no request is under way: only the button can connect.
     page.clock.pause_at(page.evaluate("Date.now()") + 5000)
+    page.wait_for_timeout(300)
+    while len(tried) > len(failed):
+        page.wait_for_timeout(50)
+    retry.wait_for()
     page.unroute("**/api/stream*")
     retry.click()
     playwright.expect(retry).to_have_count(0, timeout=WAIT)
