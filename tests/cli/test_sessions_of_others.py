@@ -328,12 +328,13 @@ def test_a_repair_keeps_what_was_there(project: Project) -> None:  # noqa: F811
         'progress.md: removed line 6, which is about no step and no task: "mine"',
         "progress.md: the marker of task-1 was invalid, and counts as not started",
         "progress.md: lines for task-2 were added",
+        f"the request is the goal in .ralph-sessions/{id}/plan.md, because Ralph has no run of this session",
     ]
     text = (home / "progress.md").read_text()
     assert text == "# Progress\nMine.\n\n## Tasks\n- [ ] task-1 (Completed)\n- [ ] task-2 (Not Started)\n"
     [backup] = home.glob("progress.md.*.bak")
     assert "[?]" in backup.read_text()
-    assert project.ralph("session", "repair", id).out == "Nothing was wrong.\n"
+    assert "progress.md" not in project.ralph("session", "repair", id).out
 
 
 def test_unreadable_session_does_not_hide_the_others(project: Project) -> None:  # noqa: F811
