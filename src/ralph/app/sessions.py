@@ -17,7 +17,7 @@ from ralph.app.start import NewRun, WorkLocation, check_start
 from ralph.app.trust import find_consent_to_resume, refuse_without_consent
 from ralph.app.workflows import WorkflowKind
 from ralph.core.entries import Record
-from ralph.core.errors import RalphError, StateError, UsageError
+from ralph.core.errors import LockedError, RalphError, StateError, UsageError
 from ralph.core.events import Stop
 from ralph.core.ids import SESSION_WORKFLOWS, is_run_id, parse_session_id
 from ralph.core.limits import Limits
@@ -601,7 +601,7 @@ def _refuse_answer(session: UserSession, reason: str, todo: str = "") -> NoRetur
 def repair_session(session: UserSession) -> tuple[str, ...]:
     """Repair the documents of a session by what its other files say. Returns what was done."""
     if session.alive:
-        raise UsageError(f"session {session.id} is running", todo="pause it first: `ralph signal pause`")
+        raise LockedError(f"session {session.id} is running", todo=f"`ralph pause {session.id}` first")
     root, record, run, now = session.project.root, session.record, session.run, time.time()
     if run is None:
         done = repair_documents(root, record, now, removes_stray_lines=True)
