@@ -21,9 +21,10 @@ from ralph.agents.failures import classify_failure, find_limit_end
 from ralph.agents.gemini import Gemini
 from ralph.agents.opencode import OpenCode
 from ralph.agents.programs import Acp
-from ralph.agents.registry import get_adapter
+from ralph.agents.registry import get_adapter, make_adapter
 from ralph.core.limits import Usage
 from ralph.core.turns import AgentEvent, EventKind, Failure
+from ralph.documents.run_record import AgentSpec
 from ralph.workspace.turn_files import OutputSummary
 
 # Written out: a test that imports what it checks cannot fail.
@@ -800,6 +801,27 @@ def test_tools_that_the_settings_of_an_agent_allow_can_change_files(tmp_path: Pa
         assert get_adapter(agent).can_change_files(call, {"HOME": str(tmp_path)})
 
 
+@pytest.mark.parametrize(
+    ("home", "temporary", "chosen"),
+    [
+        ("/home/u/.codex", "", ""),
+        ("/home/u/.codex", "/home/u/tmp", ""),
+        ("/home/u/.codex", "/home/u", "/tmp"),
+        ("/tmp/u/.codex", "", "/var/tmp"),
+        ("/tmp/u/.codex", "/home/u/tmp", "/var/tmp"),
+        ("/var/tmp/u/.codex", "", ""),
+        ("/var/tmp/u/.codex", "/var/tmp", "/tmp"),
+    ],
+)
+def test_home_of_codex_is_never_in_its_temporary_directory(
+    home: str, temporary: str, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CODEX_HOME", home)
+    monkeypatch.setenv("TMPDIR", temporary)
+    for agent in (Codex(), Acp("codex-acp", ("codex-acp",))):
+        assert agent.environment(HERE).get("TMPDIR", "") == chosen
+
+
 def test_codex_keeps_its_sandbox_for_edits_if_only_a_policy_is_passed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -826,6 +848,11 @@ def test_agents_through_acp_that_change_no_files(
     command: tuple[str, ...], variables: dict[str, str], can_change: bool
 ) -> None:
     assert Acp(" ".join(command), command).can_change_files(Call(Path()), variables) is can_change
+
+
+def test_mode_in_the_variables_of_an_agent_through_acp_is_kept() -> None:
+    spec = AgentSpec("acp", ("goose", "acp"), environment={"GOOSE_MODE": "approve"})
+    assert "--keep-mode" in make_adapter(spec).command(HERE)
 
 
 def test_the_mode_of_goose_is_found_in_its_settings(tmp_path: Path) -> None:

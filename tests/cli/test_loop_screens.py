@@ -363,12 +363,6 @@ def test_the_reason_of_a_retry_is_printed_once(project: Project) -> None:  # noq
     assert re.search(r"^  next attempt at \d\d:\d\d:\d\d$", done.out, re.MULTILINE), done.out
 
 
-def test_resume_says_that_a_model_has_no_effect(project: Project) -> None:  # noqa: F811
-    assert project.work("true", "--max-iterations", "1").code == 3
-    again = project.ralph("resume", "--model", "opus", "--yes")
-    assert "has no option for the model: --model has no effect" in again.said
-
-
 def test_the_status_line_of_a_session_keeps_cost_and_clock_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     tasks = [

@@ -677,10 +677,11 @@ class TestResume:
         labels = [entry["agent"] for entry in project.journal("turn.started")]
         assert labels[0] != labels[1] == labels[2]
 
-    def test_another_model_is_for_the_agent_of_the_run(self, project: Project) -> None:
-        project.play(NEVER_DONE, "--max-iterations", "1")
-        assert project.ralph("resume", "--model", "larger", "--yes").code == 3
-        assert project.journal("turn.started")[-1]["agent"] == "scripted (larger)"
+    def test_another_model_is_refused_if_the_agent_of_the_run_cannot_use_it(self, project: Project) -> None:
+        project.work("true", "--max-iterations", "1")
+        done = project.ralph("resume", "--model", "larger", "--yes")
+        assert (done.code, "add it to its command (--agent-command 'PROGRAM ...')" in done.err) == (2, True), done.said
+        assert len(project.journal("turn.started")) == 1
 
     @pytest.mark.slow
     def test_the_agent_of_a_run_in_progress_is_not_changed(self, project: Project) -> None:

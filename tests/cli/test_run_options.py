@@ -221,11 +221,34 @@ def test_session_has_no_limits_of_its_own(project: Project, workflow: str) -> No
     assert (limits["iterations"], limits["active_seconds"]) == (None, None)
 
 
+@pytest.mark.parametrize(
+    ("workflow", "guess"),
+    [
+        ("loop", "known values: debugger, implementer, judge, reflector, test-engineer"),
+        ("session", "did you mean `executor`?"),
+        ("classic", "did you mean `executor`?"),
+        ("hats", "known values: builder, ralph, resolver"),
+    ],
+)
+def test_role_that_no_turn_has_is_named_with_a_role_of_this_workflow(
+    project: Project, workflow: str, guess: str
+) -> None:
+    (project.root / "ralph.yml").write_text("roles: {exekutor: {model: large}, executor: {model: large}}\n")
+    notes = [note for note in plan(project, workflow).json["notes"] if note.startswith("`roles.")]
+    assert notes == [f"`roles.exekutor` has no effect: no turn has this role; {guess}"]
+
+
 @pytest.mark.parametrize("workflow", STARTS)
-def test_role_that_no_turn_has_is_named_with_a_guess(project: Project, workflow: str) -> None:
-    (project.root / "ralph.yml").write_text("roles: {exekutor: {model: large}}\n")
-    [note] = [note for note in plan(project, workflow).json["notes"] if "exekutor" in note]
-    assert "did you mean `executor`?" in note
+def test_model_is_refused_for_an_agent_without_an_option_for_it(project: Project, workflow: str) -> None:
+    done = plan(project, workflow, "--model", "large")
+    assert (done.code, "has no option for the model" in done.said, "omit --model" in done.said) == (2, True, True)
+
+
+def test_model_in_the_settings_of_an_agent_without_an_option_for_it_is_not_shown(project: Project) -> None:
+    (project.root / "ralph.yml").write_text("roles: {judge: {model: large}}\n")
+    notes = plan(project, "loop").json["notes"]
+    assert any(note.endswith("has no option for the model: `model: large` has no effect") for note in notes), notes
+    assert not any("(large)" in note for note in notes), notes
 
 
 @pytest.mark.parametrize(

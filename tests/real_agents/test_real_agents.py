@@ -3,6 +3,7 @@
 import json
 import signal
 import sys
+import tempfile
 import time
 import uuid
 from itertools import pairwise
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_project import RALPH, AgentProject, CommandResult, patience, processes_with, wait_until
+from agent_project import RALPH, AgentProject, CommandResult, open_project, patience, processes_with, wait_until
 from script import FOREVER, Step, cut, hang, limited, put, refuse, run, say
 from subject import SUBJECTS
 
@@ -523,6 +524,22 @@ def test_codex_works_with_a_policy_that_it_no_longer_supports(project: AgentProj
     assert done.code == 6, "the user's options replace ours"
     assert 'approval_policy = "untrusted" is no longer supported; remove this setting' in done.output
     assert "unknown>" not in done.output and "codex login" not in done.output
+
+
+@pytest.mark.needs_agents("codex", "acp-codex")
+@pytest.mark.parametrize("agent_setting", ["agent: codex", "acp: codex-acp"])
+def test_codex_can_edit_if_the_home_is_in_the_temporary_directory(agent_setting: str) -> None:
+    """Codex refuses to put the helper for its own sandbox there, and without it every command fails."""
+    with (
+        tempfile.TemporaryDirectory(prefix="ralph-agents-", dir="/tmp", ignore_cleanup_errors=True) as directory,
+        open_project(Path(directory)) as project,
+    ):
+        del project.environment["TMPDIR"]
+        name = "acp-codex" if "acp" in agent_setting else "codex"
+        prepare(project, name, *WORK)
+        project.write("ralph.yml", f"agent: {{{agent_setting}, permissions: edits}}\n")
+        done = loop(project, "")
+        assert done.code == 0, done.output
 
 
 ASKING = {

@@ -132,6 +132,14 @@ class TestWork:
         assert names.isdisjoint({"DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK", "GPG_AGENT_INFO", "TMUX"})
         assert "RALPH_RUN" in names
 
+    def test_only_a_private_temporary_directory_is_passed_on(self, place: Place) -> None:
+        script = 'echo "$TMPDIR" >> seen.txt; mktemp >> made.txt; touch done.txt'
+        place.loop(script, TMPDIR="/var/tmp")
+        (place.root / "done.txt").unlink()
+        place.loop(script, TMPDIR="/home")
+        assert (place.root / "seen.txt").read_text() == "/var/tmp\n\n"
+        assert not Path((place.root / "made.txt").read_text().split()[0]).exists()
+
 
 class TestEnd:
     def test_no_process_outlives_a_turn(self, place: Place) -> None:

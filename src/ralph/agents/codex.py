@@ -240,7 +240,10 @@ class Codex(Adapter):
 
     def environment(self, call: Call) -> Mapping[str, str]:
         """Make it log how long it waits before a retry. Only its log on standard error reports that."""
-        return {} if os.environ.get("RUST_LOG") else {"RUST_LOG": "error,codex_core::responses_retry=warn"}
+        variables = move_temporary_directory(self.settings_home({**os.environ, **self.variables}))
+        if not os.environ.get("RUST_LOG"):
+            variables["RUST_LOG"] = "error,codex_core::responses_retry=warn"
+        return variables
 
     def find_wait_end(self, stderr: str) -> float | None:
         """The end of its last wait, as `2026-11-17T14:26:53.8Z  WARN ... retrying sampling request (1/5 in 24.9s)`."""
@@ -332,6 +335,20 @@ class Codex(Adapter):
         found = {find_setting(read_layers(directory, call.arguments), "model")[0] for directory in directories}
         models = found - {""}
         return models.pop() if len(models) == 1 else ""
+
+
+def move_temporary_directory(codex_home: Path) -> dict[str, str]:
+    """Variables that name a temporary directory in which the home of Codex is not; empty if it is in none.
+
+    Codex puts the helper for its own sandbox into its home. It refuses to if that is inside the temporary directory, and then
+    every command fails at `edits` and `read-only` ("execvp codex-linux-sandbox: No such file or directory").
+    """
+    home = codex_home.resolve()
+    # In Ralph's sandbox, TMPDIR is not set, so it is `/tmp`.
+    if not any(home.is_relative_to(Path(used).resolve()) for used in ("/tmp", os.environ.get("TMPDIR") or "/tmp")):
+        return {}
+    others = [other for other in ("/tmp", "/var/tmp") if not home.is_relative_to(Path(other).resolve())]
+    return {"TMPDIR": others[0]} if others else {}
 
 
 def _is_token(text: str) -> bool:

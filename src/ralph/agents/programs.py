@@ -240,7 +240,11 @@ class Acp(Adapter):
             # After every turn, it would ask its model what the user could type next.
             own["CLAUDE_CODE_ENABLE_PROMPT_SUGGESTION"] = "false"
         if "codex-acp" in self.program_names:
-            own["CODEX_CONFIG"] = _forbid_login_shell(os.environ.get("CODEX_CONFIG", ""))
+            from ralph.agents.codex import Codex, move_temporary_directory
+
+            environment = {**os.environ, **self.variables}
+            own["CODEX_CONFIG"] = _forbid_login_shell(environment.get("CODEX_CONFIG", ""))
+            own |= move_temporary_directory(Codex().settings_home(environment))
         if "opencode" in self.program_names and call.permissions != FULL_AUTO:
             from ralph.agents.opencode import build_rules
 

@@ -119,6 +119,16 @@ def keep_own_mode(spec: AgentSpec, workspace: Path) -> AgentSpec:
     raise refuse_reader(spec, own)
 
 
+def choose_model(spec: AgentSpec, model: str) -> AgentSpec:
+    """The agent with the model that `--model` names. An agent that has no option for the model is refused."""
+    if make_adapter(spec).abilities.model:
+        return replace(spec, model=model)
+    todo = "omit --model"
+    if spec.kind == "command":
+        todo += "; if the program has an option for the model, add it to its command (--agent-command 'PROGRAM ...')"
+    raise UsageError(f"{spec.name} has no option for the model", where=f"--model {model}", todo=todo)
+
+
 def refuse_reader(spec: AgentSpec, own: OwnMode | None, role: str = "", reading_role: str = "") -> UsageError:
     """The error for an agent that must change files and cannot.
 
@@ -152,7 +162,9 @@ def make_adapter(spec: AgentSpec, prices: Prices | None = None) -> Adapter:
     if spec.kind == "command":
         return Program(spec.label, spec.command)
     if spec.kind == "acp":
-        return Acp(spec.label, spec.command, prices)
+        acp = Acp(spec.label, spec.command, prices)
+        acp.variables = spec.environment
+        return acp
     try:
         agent = get_adapter(spec.kind, spec.command[0] if spec.command else "", prices)
         agent.variables = spec.environment

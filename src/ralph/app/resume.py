@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
+from ralph.agents import registry
 from ralph.app.run_options import (
     RunOptions,
     build_agent_selection,
@@ -285,7 +286,7 @@ def _reselect_agents(project: Project, run: RunDir, options: ResumeOptions) -> A
     record = run.record()
     agents = with_user_changes(record, Ledger.of(record.limits, read_records(run.path / "journal.jsonl"))).agents
     first, *rest = agents.chain
-    return replace(agents, chain=(replace(first, model=chosen.model), *rest))
+    return replace(agents, chain=(registry.choose_model(first, chosen.model or ""), *rest))
 
 
 def _append_entry(run: RunDir, entry: GuardRulesChanged) -> None:

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from ralph.agents import registry
 from ralph.app.sandbox import find_asked_level
+from ralph.app.workflows import ROLES
 from ralph.core.checks import Check, Rule
 from ralph.core.errors import UsageError
 from ralph.core.ids import SESSION_WORKFLOWS
@@ -269,10 +270,13 @@ def build_agent_selection(project: Project, config: Config, options: RunOptions)
         if cwd.resolve() != project.root.resolve() or project.directory != ".":
             command = tuple(_make_absolute_if_file(word, cwd) for word in command)
         spec = replace(spec, command=command, without_tools=tuple(dict.fromkeys((*spec.without_tools, *without))))
+        spec = replace(spec, takes_model=registry.make_adapter(spec).abilities.model)
         return registry.keep_own_mode(spec, project.work_dir)
 
     first, *rest = selection.chain
-    first = replace(first, model=options.model or first.model, arguments=(*first.arguments, *options.agent_args))
+    first = replace(first, arguments=(*first.arguments, *options.agent_args))
+    if options.model:
+        first = registry.choose_model(first, options.model)
     return replace(
         selection,
         chain=tuple(limit_tools(spec) for spec in (first, *rest)),
@@ -294,11 +298,12 @@ def refuse_landing(options: RunOptions, *, on_own_branch: bool) -> None:
 
 
 def find_settings_without_effect(config: Config, workflow: str, roles: tuple[str, ...]) -> Iterator[str]:
-    """Say which settings that the user wrote have no effect in this workflow."""
+    """Say which settings that the user wrote have no effect in this workflow, or in any. `roles` are those of its turns."""
     if workflow in SESSION_WORKFLOWS and "iterations" in config.limits.model_fields_set:
         yield "`limits.iterations` has no effect in a session: your feedback starts each iteration"
+    of_other_workflows = {role for others in ROLES.values() for role in others}
     for role in config.roles:
-        if role not in roles:
+        if role not in roles and role not in of_other_workflows:
             near = difflib.get_close_matches(role, roles, 1)
             guess = f"did you mean `{near[0]}`?" if near else f"known values: {', '.join(sorted(roles))}"
             yield f"`roles.{role}` has no effect: no turn has this role; {guess}"

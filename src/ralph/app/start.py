@@ -22,7 +22,7 @@ from ralph.agents import registry
 from ralph.agents.adapter import Call
 from ralph.app.run_options import JUDGE, find_settings_without_effect
 from ralph.app.trust import Consent, find_consent_to_start, refuse_without_consent
-from ralph.app.workflows import ROLES, find_workflow_kind, list_roles
+from ralph.app.workflows import find_workflow_kind, list_roles
 from ralph.core.checks import Rule
 from ralph.core.errors import RalphError, StateError, UsageError
 from ralph.core.events import Do
@@ -286,8 +286,7 @@ def _list_start_notices(project: Project, config: Config, record: RunRecord) -> 
         yield f"the guard rule {rule} is off: {reason}"
     yield from _describe_may_change(project, record)
     yield from _describe_judge(record)
-    known_roles = {*list_roles(record), *(role for roles in ROLES.values() for role in roles)}
-    yield from find_settings_without_effect(config, record.workflow, tuple(sorted(known_roles)))
+    yield from find_settings_without_effect(config, record.workflow, list_roles(record))
     yield from _list_instruction_notices(project, record)
     modes = [describe_own_mode(spec, project.workspace(record)) for spec in record.agents.by_label.values()]
     yield from filter(None, dict.fromkeys(modes))
@@ -350,7 +349,7 @@ def list_agent_notices(record: RunRecord, limits: Limits) -> Iterator[str]:
         if limits.quota and not can.quota:
             yield f"{label} does not report how much of a subscription is used: the limit of {limits.quota:.0%} does not apply"
         if spec.model and not can.model:
-            yield f"{label} has no option for the model: --model has no effect"
+            yield f"{label} has no option for the model: `model: {spec.model}` has no effect"
         if spec.without_tools and not can.tool_limits:
             yield f"{label} cannot switch off {', '.join(spec.without_tools)}"
         if record.most_steps and not can.step_limit:

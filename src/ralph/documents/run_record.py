@@ -33,6 +33,8 @@ class AgentSpec:
     """What it may do without being asked: `full-auto`, `edits`, `read-only` or `plan`."""
     permissions_given: bool = False
     """Whether ralph.yml names this level. If not, a safer mode in the agent's own settings counts."""
+    takes_model: bool = True
+    """Whether it has an option for the model. If not, `model` has no effect."""
 
     @property
     def name(self) -> str:
@@ -42,7 +44,7 @@ class AgentSpec:
     @property
     def label(self) -> str:
         """Its name for the user and in the journal."""
-        details = [self.model] if self.model else []
+        details = [self.model] if self.model and self.takes_model else []
         if self.permissions != "full-auto":
             details.append(self.permissions)
         return f"{self.name} ({', '.join(details)})" if details else self.name

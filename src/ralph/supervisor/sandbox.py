@@ -245,8 +245,14 @@ def sort_parents_first(paths: Iterable[Path]) -> list[Path]:
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment without what leads to the user's session: its buses, agents for keys, terminal multiplexers, displays."""
-    return {name: value for name, value in environment.items() if name in _KEPT or not name.startswith(_UNSET)}
+    """An environment without what leads to the user's session: its buses, agents for keys, terminal multiplexers, displays.
+
+    A temporary directory stays if it is one of those that are private inside.
+    """
+    kept = {name: value for name, value in environment.items() if name in _KEPT or not name.startswith(_UNSET)}
+    if environment.get("TMPDIR") in _HIDDEN_TREES:
+        kept["TMPDIR"] = environment["TMPDIR"]
+    return kept
 
 
 def list_sockets() -> list[Path]:
