@@ -94,7 +94,10 @@ RESULTS = st.builds(
     flaky=st.booleans(),
 )
 VERDICTS = st.builds(
-    Verdict, results=st.lists(RESULTS, max_size=2).map(tuple), findings=st.lists(FINDINGS, max_size=2).map(tuple)
+    Verdict,
+    results=st.lists(RESULTS, max_size=2).map(tuple),
+    findings=st.lists(FINDINGS, max_size=2).map(tuple),
+    snapshot=st.sampled_from(("", "abc")),
 )
 ANSWERS = st.sampled_from(
     (None, {"summary": "did it"}, {"steering": {"response": "followed", "note": "as you said"}}, {"steering": "no"})
@@ -109,6 +112,7 @@ TURN_RESULTS = st.builds(
     error=TEXTS,
     answer=ANSWERS,
     received=st.lists(NAMES, max_size=2).map(tuple),
+    head=st.sampled_from(("", "def")),
     change=st.none() | st.builds(Change, snapshot=st.just("abc"), files=TURNS, names=st.just(("a.py",))),
 )
 SIGNALS = st.builds(

@@ -8,10 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from journals import journals
 
+from ralph.core.checks import CheckResult, CheckStatus, Finding, Rule, Severity, Verdict
 from ralph.core.codec import from_plain, to_plain
-from ralph.core.entries import NAMES, Record
-from ralph.core.limits import Usage
-from ralph.core.turns import AgentEvent, EventKind
+from ralph.core.entries import NAMES, Record, RunStarted
+from ralph.core.events import ChecksEnded, RunEnded
+from ralph.core.limits import Limits, Spent, Usage
+from ralph.core.outcomes import Outcome
+from ralph.core.turns import AgentEvent, EventKind, FileStat
 from ralph.documents.run_record import AgentSelection, AgentSpec, RunRecord
 from ralph.view.attention import Present, assess, row_of
 from ralph.view.fold import _STEPS, fold, fold_all, fold_event, new_view
@@ -106,6 +109,29 @@ def test_events_of_an_agent_are_added_to_its_running_turn(start_turn: Callable[[
     assert activity is not None
     assert (activity.events, activity.tools, activity.kind, activity.text) == (2, 1, "tool", "Bash: pytest -q")
     assert (activity.at, activity.usage.cost) == (1006.0, 0.2)
+
+
+def test_only_work_that_passes_without_a_proof_can_be_accepted() -> None:
+    passed = CheckResult("`pytest` passes", CheckStatus.PASSED, 1.0)
+    failed = CheckResult("`pytest` passes", CheckStatus.FAILED, 1.0)
+    finding = Finding(Rule.TEST_SKIPPED, "test_a.py", 1, "it is skipped", severity=Severity.ERROR)
+    verdicts = {
+        "held up by a guard": Verdict((passed,), (finding,), snapshot="abc"),
+        "failed": Verdict((failed,), (finding,), snapshot="abc"),
+        "proven": Verdict((passed,), snapshot="abc"),
+    }
+    view, found = empty_view(), {}
+    for seq, (name, verdict) in enumerate(verdicts.items(), start=1):
+        view = fold(view, Record(seq, 1000.0, ChecksEnded("iteration-1", verdict, Spent())))
+        found[name] = view.unproven_snapshot
+    assert found == {"held up by a guard": "abc", "failed": "", "proven": ""}
+
+
+def test_files_of_the_last_end_are_known_while_the_run_continues() -> None:
+    end = RunEnded(Outcome.STUCK, "because", Spent(), Limits(), files=(FileStat("a.py", 1, 0),))
+    view = fold(empty_view(), Record(1, 2000.0, end))
+    view = fold(view, Record(2, 3000.0, RunStarted(1, "1", "r", {}, resumed=True)))
+    assert (view.ended, view.changed_files, view.changed_at) == (None, ("a.py",), 2000.0)
 
 
 def test_long_runs_list_their_newest_turns_and_add_up_all(start_turn: Callable[[int], Record]) -> None:

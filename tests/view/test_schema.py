@@ -179,7 +179,8 @@ def list_commands_with_json(group: Any = None, context: Any = None, prefix: str 
 
 @pytest.mark.slow
 def test_commands_of_sessions_print_what_their_schema_says(printer: Printer) -> None:
-    agent = ("--agent-command", "false", "--yes")
+    # The first turn uses up the budget, so the session stops. An agent that just fails would be tried again for minutes.
+    agent = ("--scenario", "scenario.yaml", "--max-cost", "0.1", "--yes")
     begun = printer.print("run", "session", "new", "Make it right", "--check", "`grep right value.txt` passes", *agent)
     for name in SESSIONS:
         more = ("Use tabs",) if name == "session feedback" else ()

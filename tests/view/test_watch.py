@@ -9,7 +9,7 @@ import pytest
 
 from ralph.app import views
 from ralph.app.run_watch import RunWatch, ViewRecorder
-from ralph.app.views import follow, list_runs, open_view, read_run_list
+from ralph.app.views import follow, list_runs, open_view, read_run_list, read_turns
 from ralph.core.entries import Notice, RunStarted
 from ralph.core.errors import UsageError
 from ralph.core.events import RunEnded, TurnEnded, TurnStarted
@@ -260,6 +260,15 @@ def test_a_removed_run_leaves_the_list_and_its_cache(project: Project) -> None:
     assert read_run_list(project).rows == ()
     cached = next((project.root.parent / "state" / "ralph" / "rows").iterdir())
     assert json.loads(cached.read_text())["rows"] == {}
+
+
+def test_turns_that_the_view_does_not_list_any_more_are_found(project: Project) -> None:
+    run = create_run(project)
+    write(run, 620, Outcome.STUCK)
+    assert open_view(project, run).more_turns == 120
+    turns = read_turns(project, run).turns
+    assert [turn.number for turn in turns] == list(range(1, 621))
+    assert all(turn.end is TurnEnd.FINISHED for turn in turns)
 
 
 def test_a_notice_is_part_of_the_view(project: Project) -> None:

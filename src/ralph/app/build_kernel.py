@@ -13,9 +13,9 @@ from ralph import __version__
 from ralph.agents import registry
 from ralph.agents.adapter import Adapter
 from ralph.app.resume import with_user_changes
-from ralph.app.runs import find_changes_of_others
 from ralph.app.sandbox import VARIABLE as SANDBOX_VARIABLE
 from ralph.app.sandbox import describe_sandbox, list_sandbox_notices, open_sandbox
+from ralph.app.views import find_changes_of_others
 from ralph.app.workflows import find_workflow_kind, list_roles
 from ralph.core.checks import Verdict
 from ralph.core.entries import Record, RunStarted, SnapshotTaken

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ralph.app.runs import record_action, refuse_inside_a_turn
+from ralph.app.views import read_turns
 from ralph.core.errors import LockedError, StateError, UsageError
 from ralph.core.events import MergeResult
 from ralph.core.ids import WorkKey, WorkKind, name_wave_worktree
@@ -19,7 +20,6 @@ from ralph.git.commits import RemovedCommits, TurnSpan, remove_commits
 from ralph.git.history import HEADS
 from ralph.git.snapshots import STOPPED, Restored, Snapshots, Undone, format_diff, read_file
 from ralph.store.files import read_limited
-from ralph.store.journal import read_raw
 from ralph.store.runs import Project, RunDir
 from ralph.workflows.loop import HOME
 
@@ -85,11 +85,11 @@ def diff_run(project: Project, run: RunDir, turn: int | None = None, *, stat: bo
     if record.on_branch:
         old, new = _on_branch(project, record) if turn is None else _find_turn_on_branch(project, run, turn)
         return Diff(old, new, format_diff(Git(project.root), old, new, stat=stat))
-    _, commit = _find_merge_of(run, turn)
+    worktree, commit = _find_merge_of(project, run, turn) if turn is not None else ("", "")
     if commit:
         return Diff(f"{commit}~", commit, format_diff(Git(project.root), f"{commit}~", commit, stat=stat))
     snapshots = open_snapshots(project, run)
-    old, new = _find_snapshots(snapshots, run, turn)
+    old, new = _find_snapshots(snapshots, run, turn, worktree)
     mixed = snapshots.list_mixed_files() if turn is None else ()
     return Diff(old, new, snapshots.diff(old, new, stat=stat), mixed)
 
@@ -161,7 +161,9 @@ def revert_run(project: Project, run: RunDir, *, force: bool = False) -> Reverte
         files = snapshots.restore(base, "revert", force=force, by_user=not run.was_killed_in_a_turn)
         changed = _find_changed_submodules(Git(snapshots.repository.top), base)
         submodules = tuple(path for path in changed if path not in snapshots.submodules)
-        reverted = Reverted(files, remove_commits(snapshots, run.id, _list_head_of_turns(run)), submodules)
+        turns = read_turns(project, run).turns
+        spans = [TurnSpan(turn.number, turn.head_before, turn.head_after) for turn in turns]
+        reverted = Reverted(files, remove_commits(snapshots, run.id, spans), submodules)
         note_revert(project, run, _describe_revert(run, reverted))
         result = f"reverted what the run changed: {describe_written(files)}"
         return replace(reverted, action=record_action(project, run, "revert", result))
@@ -261,7 +263,7 @@ def _find_iteration(which: str, project: Project, run: RunDir, snapshots: Snapsh
     if which == "base":
         return 0, snapshots.base() or ""
     known = {entry.sha for entry in snapshots.log()}
-    iterations = {number: sha for number, sha in _list_snapshots_by_iteration(run).items() if sha in known}
+    iterations = {number: sha for number, sha in _list_snapshots_by_iteration(project, run).items() if sha in known}
     if which == "best":
         best = _find_best(project, run)
         number, sha = best.get("number"), best.get("snapshot")
@@ -276,31 +278,14 @@ def _find_iteration(which: str, project: Project, run: RunDir, snapshots: Snapsh
     raise UsageError(f"run {run.id} has no iteration {which[:40]!r}", todo=_list_choices(iterations))
 
 
-def _list_snapshots_by_iteration(run: RunDir) -> dict[int, str]:
-    """The snapshot that each iteration of a run left, as the journal has it."""
+def _list_snapshots_by_iteration(project: Project, run: RunDir) -> dict[int, str]:
+    """The snapshot that each iteration of a run left."""
     found: dict[int, str] = {}
-    for _, line in read_raw(run.path / "journal.jsonl"):
-        name, _, number = str(line.get("key")).rpartition("-")
-        if line.get("type") == "turn.ended" and name == "iteration" and number.isdigit():
-            result = line.get("result")
-            change = result.get("change") if isinstance(result, dict) else None
-            if isinstance(change, dict) and isinstance(change.get("snapshot"), str):
-                found[int(number)] = change["snapshot"]
+    for turn in read_turns(project, run).turns:
+        work = WorkKey.parse(turn.key)
+        if work and work.kind is WorkKind.ITERATION and turn.snapshot:
+            found[work.number] = turn.snapshot
     return found
-
-
-def _list_head_of_turns(run: RunDir) -> list[TurnSpan]:
-    """Where HEAD was before and after each turn of a run, as the journal has it."""
-    found: dict[int, TurnSpan] = {}
-    for _, line in read_raw(run.path / "journal.jsonl"):
-        number, result = line.get("turn"), line.get("result")
-        if not isinstance(number, int):
-            continue
-        if line.get("type") == "turn.started":
-            found[number] = TurnSpan(number, str(line.get("head") or ""))
-        elif line.get("type") == "turn.ended" and number in found and isinstance(result, dict):
-            found[number] = replace(found[number], end=str(result.get("head") or ""))
-    return list(found.values())
 
 
 def _find_best(project: Project, run: RunDir) -> dict[str, Any]:
@@ -332,11 +317,11 @@ def _on_branch(project: Project, record: RunRecord) -> tuple[str, str]:
 
 def _find_turn_on_branch(project: Project, run: RunDir, turn: int) -> tuple[str, str]:
     """The snapshots before and after a turn that worked in the worktree of its task, merged or not."""
-    taken = _list_changes_by_turn(run)
+    taken = {one.number: one for one in read_turns(project, run).turns if one.files}
     if turn not in taken:
-        listed = ", ".join(f"{number} ({key})" for number, (key, _) in list(taken.items())[-LISTED:])
+        listed = ", ".join(f"{one.number} ({one.key})" for one in list(taken.values())[-LISTED:])
         raise UsageError(f"turn {turn} of run {run.id} changed nothing", todo=f"these turns did: {listed or 'none'}")
-    _, snapshot = taken[turn]
+    snapshot = taken[turn].snapshot
     git = Git(project.root)
     before = git.resolve_commit(f"{snapshot}~")
     if not before:
@@ -346,41 +331,25 @@ def _find_turn_on_branch(project: Project, run: RunDir, turn: int) -> tuple[str,
     return before, snapshot
 
 
-def _list_changes_by_turn(run: RunDir) -> dict[int, tuple[str, str]]:
-    """The work and the snapshot of each turn that changed files, as the journal has it."""
-    found: dict[int, tuple[str, str]] = {}
-    for _, line in read_raw(run.path / "journal.jsonl"):
-        result = line.get("result") if line.get("type") == "turn.ended" else None
-        change = result.get("change") if isinstance(result, dict) else None
-        if isinstance(change, dict) and change.get("files") and isinstance(line.get("turn"), int):
-            found[line["turn"]] = (str(line.get("key")), str(change.get("snapshot")))
-    return found
-
-
-def _find_merge_of(run: RunDir, turn: int | None) -> tuple[str, str]:
+def _find_merge_of(project: Project, run: RunDir, turn: int) -> tuple[str, str]:
     """The worktree of a turn with its own copy of the tree, and the commit that merged it; empty if there is none."""
-    worktree = commit = ""
-    for _, line in read_raw(run.path / "journal.jsonl"):
-        if line.get("type") == "turn.started" and line.get("turn") == turn:
-            work = WorkKey.parse(str(line.get("key")))
-            if work and work.kind is WorkKind.WAVE:
-                worktree = name_wave_worktree(str(line.get("role")), work.number)
-        # Earlier versions of Ralph wrote `workspace`.
-        elif (
-            worktree and line.get("type") == "merge.ended" and worktree in (line.get("worktree"), line.get("workspace"))
-        ):
-            commit = str(line.get("commit")) if line.get("end") == MergeResult.MERGED else commit
-    return worktree, commit
+    known = read_turns(project, run)
+    one = next((one for one in known.turns if one.number == turn), None)
+    work = WorkKey.parse(one.key) if one else None
+    if one is None or work is None or work.kind is not WorkKind.WAVE:
+        return "", ""
+    worktree = name_wave_worktree(one.role, work.number)
+    merged = [merge for merge in known.merges if merge.workspace == worktree and merge.end is MergeResult.MERGED]
+    return worktree, merged[-1].commit if merged else ""
 
 
-def _find_snapshots(snapshots: Snapshots, run: RunDir, turn: int | None) -> tuple[str, str]:
-    """The snapshots before and after a turn, or the whole run."""
+def _find_snapshots(snapshots: Snapshots, run: RunDir, turn: int | None, worktree: str) -> tuple[str, str]:
+    """The snapshots before and after a turn, or the whole run. `worktree` is that of the turn, if it has its own."""
     entries = snapshots.log()
     if turn is None:
         last = entries[-2] if entries[-1].label == STOPPED and len(entries) > 1 else entries[-1]
         return snapshots.base_with_user_changes(), last.sha
     at = next((i for i, e in enumerate(entries) if e.label.startswith(f"turn {turn} ")), None)
-    worktree, _ = _find_merge_of(run, turn)
     if not at and worktree:
         what = f"turn {turn} of run {run.id} worked in its own copy of the tree, and none of it was merged"
         raise UsageError(what, todo=f"if it changed something, `git log -p ralph/{run.id}/{worktree}` shows it")

@@ -21,10 +21,10 @@ from ralph.app.run_options import (
 from ralph.app.runs import find_stopped_run, record_action
 from ralph.app.start import check_cost_limit, check_read_only_agents, list_agent_notices
 from ralph.app.trust import Consent, find_consent_to_resume, find_consent_to_start, refuse_without_consent
+from ralph.app.views import read_facts
 from ralph.core.codec import from_plain, read_json, to_json
 from ralph.core.entries import AgentsChanged, GuardRulesChanged, RunAdopted
 from ralph.core.errors import UsageError
-from ralph.core.events import ChecksEnded
 from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.limits import Limits
 from ralph.core.signals import Signal, SignalType
@@ -196,7 +196,7 @@ def plan_acceptance(project: Project, run: RunDir, because: str, by: str = "") -
     if not because.strip():
         raise UsageError("the reason is empty", where="--because", todo="say why the work is right")
     planned = plan_resume(project, run, ResumeOptions())
-    rules = GuardRulesChanged(accepted=_accept_last_verdict(run, because, by or getpass.getuser()))
+    rules = GuardRulesChanged(accepted=_accept_last_verdict(project, run, because, by or getpass.getuser()))
     return replace(planned, guard_rules=rules)
 
 
@@ -207,15 +207,14 @@ def accept_work(planned: Resumption, because: str, by: str = "") -> str:
     return record_action(planned.project, planned.run, "accept", result, by)
 
 
-def _accept_last_verdict(run: RunDir, because: str, who: str) -> dict[str, str]:
+def _accept_last_verdict(project: Project, run: RunDir, because: str, who: str) -> dict[str, str]:
     """The snapshot that the user accepts, with who, when and why. There must be passing checks that could not be proven."""
-    ended = [one.entry for one in read_records(run.path / "journal.jsonl") if isinstance(one.entry, ChecksEnded)]
-    last = ended[-1].verdict if ended else None
-    if last is None or last.not_passed or last.passed or not last.snapshot:
+    snapshot = read_facts(project, run).unproven_snapshot
+    if not snapshot:
         what = f"run {run.id} has no work that waits to be accepted"
         raise UsageError(what, where=str(run.path), todo=f"see what it did: `ralph report {run.id}`")
     when = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %z")
-    return {last.snapshot: f"{who}, {when}: {' '.join(because.split())}"}
+    return {snapshot: f"{who}, {when}: {' '.join(because.split())}"}
 
 
 def prepare_resume(resumption: Resumption, guidance: str = "") -> str:
@@ -234,8 +233,7 @@ def prepare_resume(resumption: Resumption, guidance: str = "") -> str:
 def _choose_limits(run: RunDir, options: ResumeOptions, guidance: str) -> Limits:
     """The limits of a run from now on. A new limit that is already used up is refused."""
     record = run.record()
-    records = read_records(run.path / "journal.jsonl") if (run.path / "journal.jsonl").exists() else []
-    ledger = Ledger.of(record.limits, records)
+    ledger = _load_ledger(run)
     changed = _read_changed_limits(options)
     if "iterations" in changed and record.workflow in SESSION_WORKFLOWS:
         what = f"run {run.id} is a session: your feedback starts each iteration"
@@ -256,6 +254,15 @@ def _choose_limits(run: RunDir, options: ResumeOptions, guidance: str) -> Limits
         todo = f"`ralph resume {run.id} --no-deadline`, or give a later one: --deadline {tomorrow}"
         raise UsageError(f"the deadline of run {run.id} has passed: {when}", where=str(run.path), todo=todo)
     return limits
+
+
+def _load_ledger(run: RunDir) -> Ledger:
+    """The counters and limits with which the next engine continues.
+
+    This is the state of the engine and not a view: every line is verified, and one that is not right is an error.
+    """
+    journal = run.path / "journal.jsonl"
+    return Ledger.of(run.record().limits, read_records(journal) if journal.exists() else [])
 
 
 def _read_changed_limits(options: ResumeOptions) -> dict[str, Any]:
@@ -284,7 +291,7 @@ def _reselect_agents(project: Project, run: RunDir, options: ResumeOptions) -> A
     if chosen.name_an_agent:
         return build_agent_selection(project, load_config(project.settings_dir), chosen)
     record = run.record()
-    agents = with_user_changes(record, Ledger.of(record.limits, read_records(run.path / "journal.jsonl"))).agents
+    agents = with_user_changes(record, _load_ledger(run)).agents
     first, *rest = agents.chain
     return replace(agents, chain=(registry.choose_model(first, chosen.model or ""), *rest))
 

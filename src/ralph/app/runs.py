@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ralph.core.entries import Record
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.values import copy_with, value
 from ralph.documents.run_record import RunRecord
@@ -128,32 +127,6 @@ def find_still_missing(
     return tuple(finding.sentence for finding in findings if finding.path in places)
 
 
-def find_changes_of_others(project: Project, run: RunDir, *, since_last_turn: bool = False) -> dict[str, str]:
-    """The files that other runs changed in the same tree since a run started, or since its last turn, each with the run's id."""
-    from ralph.core.events import RunEnded, TurnEnded
-    from ralph.store.journal import read_records
-
-    workspace = run.record().workspace
-
-    def read(other: RunDir) -> list[Record]:
-        # What cannot be read says nothing about who changed a file.
-        with contextlib.suppress(RalphError, OSError):
-            if other.record().workspace == workspace:
-                return read_records(other.path / "journal.jsonl")
-        return []
-
-    moments = [one.at for one in read(run) if isinstance(one.entry, TurnEnded) or not since_last_turn]
-    since = (max(moments) if since_last_turn else min(moments)) if moments else 0.0
-    found: dict[str, str] = {}
-    for other in project.runs():
-        if other.id == run.id or _read_change_time(other.path) < since:
-            continue
-        for record in read(other):
-            if isinstance(record.entry, RunEnded) and record.at > since:
-                found |= {file.path: other.id for file in record.entry.files}
-    return found
-
-
 @value
 class Cleaned:
     """Runs that were removed, or would be."""
@@ -226,7 +199,7 @@ def _find_expired_runs(
     old = time.time() - days * 86400
 
     def choose(runs: list[RunDir]) -> list[RunDir]:
-        return [run for run in runs[: max(0, len(runs) - keep)] if _read_change_time(run.path) < old]
+        return [run for run in runs[: max(0, len(runs) - keep)] if read_change_time(run.path) < old]
 
     outcomes = [(run, run.outcome(claimed=True)) for run in project.runs()]
     every = [run for run, outcome in outcomes if outcome]
@@ -237,7 +210,7 @@ def _find_expired_runs(
     return chosen, Cleaned((), (), recent=len(candidates) - len(chosen), resumable=max(0, resumable))
 
 
-def _read_change_time(path: Path) -> float:
+def read_change_time(path: Path) -> float:
     journal = path / "journal.jsonl"
     return (journal if journal.exists() else path).stat().st_mtime
 

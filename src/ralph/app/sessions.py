@@ -32,7 +32,7 @@ from ralph.documents.session.plan import complete_feedback, list_issue_ids, rend
 from ralph.documents.session.repair import PLANNING, UPDATE, Repaired, repair
 from ralph.documents.session.values import parse_timestamp, render_timestamp
 from ralph.store import settings
-from ralph.store.documents import Documents, digest, find_changed_state
+from ralph.store.documents import Documents, digest, find_changed_state, hash_documents
 from ralph.store.files import read_limited, stat_signature, to_bytes, to_text, write_atomic
 from ralph.store.journal import read_records
 from ralph.store.runs import Project, RunDir
@@ -166,6 +166,7 @@ def _renumber_new_feedback(root: Path, record: RunRecord, now: float) -> Iterato
 
 
 def _read_journal(root: Path, record: RunRecord) -> list[Record]:
+    """The records by which the next engine recovers its state and the documents. The view has neither."""
     journal = root / ".ralph" / "runs" / record.id / "journal.jsonl"
     return read_records(journal) if journal.exists() else []
 
@@ -205,9 +206,8 @@ def _read_copies_of_deleted(
 ) -> dict[str, str]:
     """The documents that the user deleted, by path, as the engine last wrote them. The journal proves that a copy is that."""
     rules = build_session_workflow(record, root)
-    hashes = {path: one for line in records for path, one in (*line.documents.items(), *line.seen.items())}
     found = {}
-    for path, expected in hashes.items():
+    for path, expected in hash_documents(records).items():
         copy = root / rules.settings.copy_path(path)
         if not texts.get(path, "").strip() and copy.is_file():
             data = read_limited(copy)
@@ -535,8 +535,9 @@ def is_complete(session: UserSession) -> bool:
     if run is None or run.outcome() is not Outcome.SUCCESS or session.has_feedback or run.mailbox.list_waiting():
         return False
     records, texts = _read_journal(root, record), read_session_texts(root, record)
-    hashes = {path: one for line in records for path, one in (*line.documents.items(), *line.seen.items())}
-    if _plan_repair(root, record, texts, records, time.time()).documents or find_changed_state(root, hashes):
+    if _plan_repair(root, record, texts, records, time.time()).documents or find_changed_state(
+        root, hash_documents(records)
+    ):
         return False
     rules = build_session_workflow(record, root)
     decision = rules.decide(rules.load(texts), time.time())

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ralph.app.runs import find_feedback_time
+from ralph.app.runs import find_feedback_time, read_change_time
 from ralph.core.codec import from_plain, to_plain
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.ids import SESSION_WORKFLOWS
@@ -21,7 +21,7 @@ from ralph.view.rows import FORM, GROUPS, RunRow, Tier, order_key
 
 if TYPE_CHECKING:
     from ralph.app.run_watch import Update
-    from ralph.view.model import RunView
+    from ralph.view.model import RunTurns, RunView
 
 POLL_SECONDS = 1.0
 """How often a run is read if no event of the file system says that it changed."""
@@ -53,6 +53,43 @@ def read_facts(project: Project, run: RunDir) -> "RunView":
     watch = RunWatch(project, run)
     watch.catch_up()
     return watch.facts
+
+
+def read_turns(project: Project, run: RunDir) -> "RunTurns":
+    """All turns and merges of a run, also those that its view does not list any more."""
+    from ralph.app.run_watch import RunWatch
+    from ralph.view.model import MOST, RunTurns
+
+    facts = read_facts(project, run)
+    if not facts.more_turns:
+        return RunTurns(facts.turns, facts.merges)
+    turns, merges = {}, {}
+    watch = RunWatch(project, run)
+    # A turn takes more than one line of the journal, so no turn is dropped between two of these steps.
+    for seq in range(MOST, facts.seq + MOST, MOST):
+        watch.catch_up(seq)
+        turns.update({turn.number: turn for turn in watch.facts.turns})
+        merges.update({(merge.key, merge.started_at): merge for merge in watch.facts.merges})
+    return RunTurns(tuple(turns.values()), tuple(merges.values()))
+
+
+def find_changes_of_others(project: Project, run: RunDir, *, since_last_turn: bool = False) -> dict[str, str]:
+    """The files that other runs changed in the same tree since a run started, or since its last turn, each with the run's id."""
+    workspace = run.record().workspace
+    facts = read_facts(project, run)
+    since = facts.started_at
+    if since_last_turn:
+        since = max((turn.ended_at or 0.0 for turn in facts.turns), default=0.0)
+    found: dict[str, str] = {}
+    for other in project.runs():
+        if other.id == run.id or read_change_time(other.path) < since:
+            continue
+        # What cannot be read, or what Ralph may not have written, says nothing about who changed a file.
+        with contextlib.suppress(RalphError, OSError):
+            view = open_view(project, other)
+            if view.run.workspace == workspace and view.changed_at > since and not view.doubt:
+                found |= dict.fromkeys(view.changed_files, other.id)
+    return found
 
 
 def follow(project: Project, run: str | RunDir, from_seq: int | str = 0) -> "Iterator[Update]":

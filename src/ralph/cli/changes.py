@@ -17,8 +17,9 @@ from ralph.app.changes import (
     revert_run,
     undo_turn,
 )
-from ralph.app.runs import find_changes_of_others, find_latest_run, refuse_inside_a_turn
+from ralph.app.runs import find_latest_run, refuse_inside_a_turn
 from ralph.app.steer import end_run, find_run_to_abort, is_over
+from ralph.app.views import find_changes_of_others
 from ralph.cli.console import agree, json_option, open_project, print_result, run_argument
 from ralph.cli.terminal import print_json, print_patch, print_text
 from ralph.core.errors import UsageError

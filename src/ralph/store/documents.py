@@ -8,7 +8,7 @@ or finishes it. A document that the user edited in between is left as it is.
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,8 +61,7 @@ class Documents:
             documents._roll_forward()
             journal, records = Journal.open(run_dir / "journal.jsonl")
             documents.journal = journal
-        for record in records:
-            documents.hashes.update({**record.documents, **record.seen})
+        documents.hashes.update(hash_documents(records))
         return documents, records
 
     def commit(
@@ -283,6 +282,14 @@ class Documents:
         if real != self._real_root and not real.startswith(self._real_root + os.sep):
             raise StateError("a symbolic link leads out of the project", where=str(target), todo="remove it")
         return target
+
+
+def hash_documents(records: Iterable[Record]) -> dict[str, str]:
+    """The hash that each document had when Ralph last wrote or read it, by path."""
+    hashes: dict[str, str] = {}
+    for record in records:
+        hashes |= {**record.documents, **record.seen}
+    return hashes
 
 
 def find_changed_state(root: Path, hashes: Mapping[str, str]) -> list[str]:

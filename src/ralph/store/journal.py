@@ -247,17 +247,6 @@ def read_records(path: Path) -> list[Record]:
     return records
 
 
-def read_claimed(path: Path) -> list[Record]:
-    """Read all records of a journal without verifying them, for display only. Unreadable lines are skipped."""
-    records = []
-    for line in _read_lines_from(path):
-        try:
-            records.append(read_line(line.decode(), str(path)))
-        except (StateError, UnicodeDecodeError):
-            continue
-    return records
-
-
 def find_doubt(path: Path) -> str:
     """Why Ralph may not have written the whole journal; empty if it has. Parses nothing."""
     trusted = _verify(path)

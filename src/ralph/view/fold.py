@@ -179,6 +179,7 @@ def _start_turn(view: RunView, record: Record, entry: TurnStarted) -> RunView:
         is_iteration=entry.is_iteration,
         is_repair=entry.is_repair,
         started_at=record.at,
+        head_before=entry.head,
     )
     work = WorkKey.parse(entry.key)
     iteration = view.spent.iterations + 1 if entry.is_iteration else 0
@@ -214,6 +215,7 @@ def _end_turn(view: RunView, record: Record, entry: TurnEnded) -> RunView:
         removed=change.removed if change else 0,
         names=change.names if change else (),
         snapshot=change.snapshot if change else "",
+        head_after=result.head,
         session=result.agent_session,
         denied=result.denied[:20],
         warnings=result.warnings[:20],
@@ -244,7 +246,15 @@ def _start_checks(view: RunView, record: Record, entry: ChecksStarted) -> RunVie
 def _end_checks(view: RunView, record: Record, entry: ChecksEnded) -> RunView:
     view = fold_checks.add_verdict(view, record, entry.key, entry.verdict, iteration_of(view.workflow, entry.key))
     running = tuple(one for one in view.checking if one.key != entry.key)
-    return copy_with(view, spent=entry.spent, spent_at=record.at, checking=running)
+    verdict = entry.verdict
+    is_unproven = not verdict.not_passed and not verdict.passed
+    return copy_with(
+        view,
+        spent=entry.spent,
+        spent_at=record.at,
+        checking=running,
+        unproven_snapshot=verdict.snapshot if is_unproven else "",
+    )
 
 
 def _start_merge(view: RunView, record: Record, entry: MergeStarted) -> RunView:
@@ -367,6 +377,8 @@ def _end_run(view: RunView, record: Record, entry: RunEnded) -> RunView:
         missing=entry.missing,
         missing_places=view.missing_places if entry.missing else (),
         checking=(),
+        changed_files=tuple(file.path for file in entry.files),
+        changed_at=record.at,
         reports=(*view.reports, *reports)[-MOST:],
     )
 

@@ -65,8 +65,8 @@ def _describe_end(view: RunView) -> str:
     if outcome is Outcome.UNPROVEN and view.ended.evidence:
         return f"unproven: {view.ended.evidence.reason}".rstrip(".")
     words = outcome.value.replace("-", " ")
-    says_outcome = outcome in _LIMITS or reason.lower().startswith(words)
-    first = reason if says_outcome else f"{words}: {reason}"
+    says_outcome = bool(reason) and (outcome in _LIMITS or reason.lower().startswith(words))
+    first = reason if says_outcome else ": ".join(part for part in (words, reason) if part)
     if outcome in _REASON_IS_ENOUGH:
         return first.rstrip(".")
     if _is_last_turn_unverified(view):

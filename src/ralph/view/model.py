@@ -90,6 +90,10 @@ class TurnView:
     removed: int = 0
     names: tuple[str, ...] = ()
     snapshot: str = ""
+    head_before: str = ""
+    """The commit that HEAD was at when it started, if it works in the user's tree."""
+    head_after: str = ""
+    """The same when it ended."""
     session: str = ""
     """The agent's own name for the conversation."""
     denied: tuple[str, ...] = ()
@@ -501,6 +505,12 @@ class RunView:
     ended_at: float | None = None
     reports: tuple[ReportView, ...] = ()
     """The completion reports, the oldest first."""
+    changed_files: tuple[str, ...] = ()
+    """The files that differed from before the run when it last ended, as far as they are listed."""
+    changed_at: float = 0.0
+    """When that was."""
+    unproven_snapshot: str = ""
+    """What `ralph accept` accepts: the last verdict was on this snapshot, and its checks pass without a proof. Else empty."""
     paused: bool = False
     started_at: float = 0.0
     """When an engine first worked on it."""
@@ -539,3 +549,11 @@ class RunView:
     def run_checks(self) -> tuple[CheckView, ...]:
         """The checks of the whole run, without those of single tasks."""
         return tuple(check for check in self.checks if not check.scope)
+
+
+@value
+class RunTurns:
+    """The turns and the merges of a run, without a limit to their number."""
+
+    turns: tuple[TurnView, ...]
+    merges: tuple[MergeView, ...]

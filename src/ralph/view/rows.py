@@ -10,7 +10,7 @@ from typing import Any
 from ralph.core.limits import Spent
 from ralph.core.values import value
 
-FORM = "6"
+FORM = "7"
 """Changes with what a view or a row contains. Cached ones of another form are not used."""
 
 
