@@ -113,6 +113,11 @@ def main() -> None:
             log.write(f"{task} {os.environ['RALPH_TASK']} {keys['ATTEMPT_NUMBER']} {os.environ['RALPH_ATTEMPT']}\n")
     if {mode, task if role == "executor" else ""} & set(script.get("crash", [])):
         sys.exit("I crashed")
+    hangs_once = f"{mode} {task}" in script.get("hang_once", [])
+    hung = pathlib.Path(os.environ["SCRIPT"] + ".hung")
+    if {mode, task if role == "executor" else ""} & set(script.get("hang", [])) or (hangs_once and not hung.exists()):
+        hung.touch()
+        time.sleep(600)
     answer = {"status": "completed", "summary": f"{role} {mode}"}
     if mode in script.get("blocked", []):
         put("result.json", json.dumps({"status": "blocked", "blockers": ["there is no database"]}))

@@ -164,6 +164,40 @@ def test_a_task_that_is_too_large_is_split(project: Project) -> None:  # noqa: F
     assert {"part-1.txt", "part-2.txt", "c.txt"} <= {path.name for path in project.root.iterdir()}
 
 
+def test_turn_timeout_limits_executors_and_their_task_is_split(project: Project) -> None:  # noqa: F811
+    done = begin(project, "--turn-timeout", "0.06", instructions=QUICK.format(""), hang=["task-2"])
+    assert done.code == 0, done.said
+    text = (home(project) / "progress.md").read_text()
+    assert "- [C] task-2 (split due to timeouts: task-2.1, task-2.2)" in text
+    assert "it ran out of time (0.06 minutes)" in done.out
+
+
+def test_turn_timeout_limits_reviewers_and_librarians_who_are_tried_again(project: Project) -> None:  # noqa: F811
+    hangs = ["TASK_REVIEW task-1", "EXTRACT"]
+    once = QUICK.format("retries:\n  max_subagent_retries: 1\n")
+    done = begin(project, "--turn-timeout", "0.06", instructions=once, hang_once=hangs[:1], hang=hangs[1:])
+    assert done.code == 0, done.said
+    ends = [one["result"]["end"] for one in project.journal("turn.ended") if one["key"].startswith("review:task-1")]
+    assert ends == ["wall", "finished"]
+    assert "note: the librarian wrote down nothing that was learned: it reached its time limit" in done.out
+
+
+def test_planning_turn_that_hangs_is_tried_again_before_the_user_is_asked(project: Project) -> None:  # noqa: F811
+    once = QUICK.format("retries:\n  max_subagent_retries: 1\n")
+    done = begin(project, "--turn-timeout", "0.06", instructions=once, hang=["brainstorm"])
+    assert done.code == 9, done.said
+    asked = [one for one in project.journal("turn.ended") if one["key"].startswith("plan:plan-brainstorm")]
+    assert [one["result"]["end"] for one in asked] == ["wall", "wall"]
+    assert "reduce the scope" in done.out
+    session = home(project).name
+    assert f'Next:   ralph session resume {session}   (--guidance "Only ..." reduces the scope)' in done.out
+    report = project.ralph("report", session).out
+    assert f'`ralph session resume {session} --guidance "Only ..."`' in report
+    write_script(project)
+    done = project.ralph("session", "resume", session, "--guidance", "Only what was asked for")
+    assert done.code == 0, done.said
+
+
 @pytest.mark.slow
 def test_damaged_documents_are_reported_and_repaired(project: Project) -> None:  # noqa: F811
     done = begin(project, "--land", "branch", instructions=QUICK.format(""), never=["task-3"])

@@ -283,6 +283,10 @@ class TestWaits:
         )
         waits = {1: NOW, 2: NOW + 30, 3: NOW + 60, 4: NOW + 60, 5: None}
         assert decide_follow_up(returned, situation()).at == waits[attempt]
+        late = replace(returned, result=TurnResult(TurnEnd.WALL, 0, 1))
+        assert decide_follow_up(late, situation()).next is NextStep.SETTLED
+        retried = Turn(1, attempt, replace(request, retries_timeouts=True), agent="a")
+        assert decide_follow_up(replace(late, turn=retried), situation()).at == waits[attempt]
         no_retries = replace(returned, turn=Turn(1, attempt, replace(request, retries=0), agent="a"))
         assert decide_follow_up(no_retries, situation()).next is NextStep.SETTLED
 

@@ -115,6 +115,7 @@ def build_record(
         limits=build_limits(workflow, config, options),
         turn_limits=TurnLimits(
             wall=60 * (require_positive("--turn-timeout", options.turn_timeout, config.turn.minutes) or 0),
+            is_wall_set=options.turn_timeout is not None or "minutes" in config.turn.model_fields_set,
             idle=60 * (require_positive("--idle-timeout", options.idle_timeout, config.turn.idle_minutes) or 0),
             grace=config.turn.grace_seconds,
         ),

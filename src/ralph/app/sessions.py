@@ -1,6 +1,7 @@
 """Sessions: their rules and documents, how they are repaired, planned and continued, and the feedback of the user."""
 
 import itertools
+import math
 import os
 import re
 import shutil
@@ -63,6 +64,7 @@ def build_session_workflow(record: RunRecord, root: Path, limits: Limits | None 
         by_waves=record.session.by_waves,
         knowledge=_find_knowledge(root),
         has_worktrees=bool(record.branch),
+        turn_seconds=record.turn_limits.wall if record.turn_limits.is_wall_set else math.inf,
     )
     return Session(session_settings)
 

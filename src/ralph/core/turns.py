@@ -74,6 +74,8 @@ class TurnRequest:
     """Seconds that it may take; None for what every turn of the run may."""
     retries: int | None = None
     """How often it is tried again after it failed; None for all waits in `RETRY_WAITS`."""
+    retries_timeouts: bool = False
+    """Whether it is tried again after it ran longer than it may, too."""
     outputs: tuple[str, ...] = ()
     """The documents that are accepted from the outbox besides `result.json`, as patterns. Nothing else is accepted."""
     accepts_failed_documents: bool = False

@@ -77,6 +77,8 @@ class TurnLimits:
     """What one turn may take."""
 
     wall: float = 3600.0
+    is_wall_set: bool = False
+    """Whether the user set `wall`. If not, the longer limit that a session has for an attempt at a task applies."""
     idle: float = 900.0
     grace: float = 5.0
 

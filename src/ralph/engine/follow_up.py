@@ -396,7 +396,9 @@ def _retry(result: TurnResult, turn: Turn, pending: PendingWork, now: float) -> 
             return now + OVERLOAD_WAITS[pending.overloads] * spread, result.error or "the provider is overloaded"
         case TurnEnd.INTERRUPTED if pending.interruptions < MAX_INTERRUPTIONS:
             return now, "the turn was interrupted"
-        case TurnEnd.FAILED | TurnEnd.IDLE | TurnEnd.INTERRUPTED if pending.attempt <= retries:
+        case TurnEnd.WALL if not turn.request.retries_timeouts:
+            return None
+        case TurnEnd.FAILED | TurnEnd.IDLE | TurnEnd.WALL | TurnEnd.INTERRUPTED if pending.attempt <= retries:
             return now + RETRY_WAITS[pending.attempt - 1], result.error or f"the turn ended as {result.end}"
         case _:
             return None

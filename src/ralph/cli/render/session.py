@@ -53,6 +53,7 @@ class SessionRenderer(Renderer):
         todo = {
             Outcome.AWAITING_FEEDBACK: f'ralph session feedback {run} "...", then ralph session resume {run}',
             Outcome.AWAITING_APPROVAL: f"ralph session approve {run}, or skip",
+            Outcome.BLOCKED: f'ralph session resume {run}   (--guidance "Only ..." reduces the scope)',
         }
         usual = f"ralph session resume {run}" if ended.outcome.resumable else f"ralph session show {run}"
         return todo.get(ended.outcome, usual)

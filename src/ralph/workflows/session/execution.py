@@ -355,7 +355,7 @@ def _fail_without_answer(
 ) -> SessionState:
     """After an executor that ran out of time or failed in all its turns: write a report, and split the task if that helps."""
     flow, ran_out_of_time = state.flow_of(task), result.end is TurnEnd.WALL
-    minutes = state.limits.task_wip_minutes
+    minutes = settings.limit_attempt(state) / 60
     why = result.error or "the agent failed in every try"
     if ran_out_of_time:
         why = f"it ran out of time ({minutes:g} {'minute' if minutes == 1 else 'minutes'})"

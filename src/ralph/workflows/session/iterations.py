@@ -10,7 +10,7 @@ from ralph.core.events import Decision, Do, Promote, Stop
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import ASKED_FOR, Signal, SignalType, Stage
 from ralph.core.text import count
-from ralph.core.turns import TurnResult
+from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.session import knowledge, progress
 from ralph.documents.session.layout import ClassicLayout
 from ralph.documents.session.markdown import Page
@@ -187,6 +187,9 @@ def accept_knowledge(settings: SessionSettings, state: SessionState, result: Tur
         approval_asked_at=now, approval_message="", approved=False, approved_items=(), learned_iteration=number
     )
     staged = list_staged_knowledge(settings, state)
+    if result.end is not TurnEnd.FINISHED:
+        why = describe_failure(result) or f"its turn ended as {result.end}"
+        state = state.with_notice(f"the librarian wrote down nothing that was learned: {why}")
     if not staged:
         return state.with_state(State.COMPLETE)
     minutes = state.limits.approval_minutes

@@ -72,6 +72,9 @@ def _suggest_next_command(settings: SessionSettings, ended: RunEnded) -> str:
             return f'`ralph session feedback {settings.id} "..."`, then `ralph session resume {settings.id}`'
         case Outcome.AWAITING_APPROVAL:
             return f"`ralph session approve {settings.id}`, or `ralph session skip {settings.id}`"
+        case Outcome.BLOCKED:
+            resume = f"ralph session resume {settings.id}"
+            return f'`{resume}`, or with less to do: `{resume} --guidance "Only ..."`'
         case _ if ended.outcome.resumable:
             return f"`ralph session resume {settings.id}`"
         case _:

@@ -1,5 +1,6 @@
 """The state of a session: its settings, its documents, and the facts that the engine stores in `flow.json`."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -347,6 +348,8 @@ class SessionSettings:
     """The files of `.docs/` with what earlier sessions learned."""
     has_worktrees: bool = True
     """Whether each task has a worktree of its own. Without git, all turns work in the user's tree, one after the other."""
+    turn_seconds: float = math.inf
+    """What every turn may take, if the user set that."""
 
     @property
     def has_one_tree(self) -> bool:
@@ -357,6 +360,10 @@ class SessionSettings:
     def flow_path(self) -> str:
         """The path of the document with the flow."""
         return f".ralph/runs/{self.id}/flow.json"
+
+    def limit_attempt(self, state: SessionState) -> float:
+        """How many seconds an attempt at a task, or its review, may take: the shorter of both limits."""
+        return min(state.limits.task_wip_minutes * 60, self.turn_seconds)
 
     def copy_path(self, path: str) -> str:
         """The path of the engine's copy of a document of the session."""

@@ -354,8 +354,10 @@ def _request(
         draft_outputs=_list_writable_drafts(settings, state, role, task) if foreign else (),
         answer_required=True,
         reads_only=role != "executor",
-        wall=limits.task_wip_minutes * 60 if task else None,
+        wall=settings.limit_attempt(state) if task else None,
         retries=limits.max_retries,
+        # An attempt at a task that runs out of time counts as failed, and after the second the task is split.
+        retries_timeouts=role != "executor",
     )
     values = _form_values(settings, state, request, prompt_fields)
     return replace(request, prompt=build_session_prompt(settings, state, request, prompt_fields, values))
