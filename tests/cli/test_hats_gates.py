@@ -14,17 +14,20 @@ HONEST = {
     "finalizer": "emit LOOP_COMPLETE done",
     "ralph": "emit tasks.ready 'task_id: t-1'",
 }
-EMIT = 'emit() { "$RALPH_BIN" emit "$@" 2>> .git/said.txt; echo "$RALPH_HAT $1 $?" >> .git/said.txt; }\n'
+EMIT = (
+    'emit() { "$RALPH_BIN" emit "$@" 2>> .git/said.txt; code=$?; echo "$RALPH_HAT $1 $code" >> .git/said.txt; '
+    "return $code; }\n"
+)
 WRITE = (
     'write() { printf \'{"topic":"%s","payload":"","ts":"2026-11-16T09:30:00Z"}\\n\' "$1" >> "$RALPH_EVENTS_FILE"; }\n'
 )
 
 
-def run_seed(project: Project, *options: str, **hats: str) -> Done:  # noqa: F811
+def run_seed(project: Project, *options: str, preset: Path = SEED, **hats: str) -> Done:  # noqa: F811
     """Run the seed's preset with an agent that does, for each hat, what its shell script says."""
     cases = "".join(f"{hat}) {script} ;;\n" for hat, script in {**HONEST, **hats}.items())
     agent = project.agent(f"{EMIT}{WRITE}case $RALPH_HAT in\n{cases}esac\ntrue")
-    return project.ralph("run", "-c", str(SEED), "-p", "Build it", "--agent-command", agent, "--yes", *options)
+    return project.ralph("run", "-c", str(preset), "-p", "Build it", "--agent-command", agent, "--yes", *options)
 
 
 def change_check(project: Project, *options: str) -> Done:  # noqa: F811
@@ -137,18 +140,46 @@ def test_coordinator_cannot_complete_after_the_finalizer_refused(project: Projec
     assert "  coordinator " in project.ralph("cost").out
 
 
+PASSES_AND_REJECTS = (
+    "if [ -e .git/looked ]; then emit review.passed 'task_id: t-1'; else touch .git/looked;"
+    " emit review.passed 'task_id: t-1'; emit review.rejected 'task_id: t-1'; fi"
+)
+STALE = "`LOOP_COMPLETE` was refused: the latest event on t-1 is `review.rejected`, not `review.passed`"
+
+
 def test_a_later_rejection_makes_an_earlier_pass_stale(project: Project) -> None:  # noqa: F811
     """The critic passes and then rejects in one turn; the finalizer completes on the pass that it was given."""
-    critic = (
-        "if [ -e .git/looked ]; then emit review.passed 'task_id: t-1'; else touch .git/looked;"
-        " emit review.passed 'task_id: t-1'; emit review.rejected 'task_id: t-1'; fi"
-    )
-    done = run_seed(project, critic=critic)
-    page = project.ralph("prompt", "--turn", "5", "--json").json["prompt"]
-    assert "`LOOP_COMPLETE` was refused: the latest event on t-1 is `review.rejected`, not `review.passed`" in page
+    done = run_seed(project, critic=PASSES_AND_REJECTS, finalizer="write LOOP_COMPLETE")
+    assert STALE in project.ralph("prompt", "--turn", "5", "--json").json["prompt"]
     assert done.code == 0, done.said
     assert turns(project)[:5] == ["planner", "builder", "critic", "finalizer", "finalizer"]
     assert "critic" in turns(project)[5:], "it completes only after another review"
+
+
+def test_promise_after_a_stale_review_is_refused_at_once(project: Project) -> None:  # noqa: F811
+    done = run_seed(project, critic=PASSES_AND_REJECTS)
+    assert done.code == 0, done.said
+    advice = "next:  publish one of: queue.advance, finalization.failed"
+    assert f"ralph: {STALE}\n  {advice}\nfinalizer LOOP_COMPLETE 2\n" in said(project)
+    assert turns(project)[:4] == ["planner", "builder", "critic", "finalizer"]
+    assert "critic" in turns(project)[4:], "it completes only after another review"
+
+
+def test_promise_without_a_required_event_is_refused_at_once(project: Project) -> None:  # noqa: F811
+    """The finalizer has its turn before the critic."""
+    early = project.home / "early.yml"
+    early.write_text(
+        SEED.read_text().replace(
+            '["review.passed"]\n    publishes', '["review.passed", "build.blocked"]\n    publishes'
+        )
+    )
+    blocked_once = "if [ -e .git/early ]; then emit review.ready t; else touch .git/early; emit build.blocked t; fi"
+    finalizer = "emit LOOP_COMPLETE done || emit queue.advance t"
+    done = run_seed(project, preset=early, builder=f"date +%N >> work.txt; {blocked_once}", finalizer=finalizer)
+    assert done.code == 0, done.said
+    assert turns(project) == ["planner", "builder", "finalizer", "planner", "builder", "critic", "finalizer"]
+    refused = "ralph: `LOOP_COMPLETE` was refused: critic has not published `review.passed` in this run\n"
+    assert refused in said(project) and said(project).count("finalizer LOOP_COMPLETE 2\n") == 1
 
 
 def test_promise_beside_a_failure_of_the_same_turn_is_refused_at_once(project: Project) -> None:  # noqa: F811

@@ -489,3 +489,15 @@ def test_a_wave_is_published_as_a_whole_or_not_at_all(turn: Shell, monkeypatch: 
     assert "payloads are missing" in turn.refuses("wave", "emit", "piece.ready", "one")
     assert "did you mean emit?" in turn.refuses("wave", "emti")
     assert len((turn.root / "events.jsonl").read_text().splitlines()) == 2
+
+
+def test_events_of_the_turn_count_for_its_promise(turn: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    required = {"review.passed": "critic has not published `review.passed` in this run", "docs.done": ""}
+    rules = {"own": None, "completion": "DONE", "required": required}
+    monkeypatch.setenv("RALPH_PUBLISHES", json.dumps(rules))
+    assert "`DONE` was refused: critic has not published `review.passed`" in turn.refuses("emit", "DONE", "all done")
+    turn("emit", "review.passed")
+    turn("emit", "docs.outdated")
+    assert "`DONE` was refused: the latest event is `docs.outdated`, not `docs.done`" in turn.refuses("emit", "DONE")
+    turn("emit", "docs.done")
+    turn("emit", "DONE")

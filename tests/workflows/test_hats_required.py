@@ -21,7 +21,7 @@ def gates_after(*words: str, settings: HatsSettings = CODE_ASSIST) -> dict[str, 
 
 
 def reasons(*words: str, given_up: tuple[str, ...] = (), settings: HatsSettings = CODE_ASSIST) -> list[str]:
-    return find_gate_blockers(settings, gates_after(*words, settings=settings), given_up)
+    return list(find_gate_blockers(settings, gates_after(*words, settings=settings), given_up).values())
 
 
 @pytest.mark.parametrize(

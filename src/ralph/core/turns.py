@@ -90,6 +90,8 @@ class TurnRequest:
     """Documents to put into the outbox before the turn, for the agent to change."""
     draft_outputs: tuple[tuple[str, str], ...] = ()
     """Which drafts it may change or add to, as patterns, and as what they are handed over."""
+    promise_blockers: Mapping[str, str] = field(default_factory=dict)
+    """The required topics of a run of hats that do not let it complete yet, and why."""
     is_withdrawn: bool = False
     """Whether only an earlier engine asked for it. If its agent runs, it is adopted; it is never started."""
 

@@ -11,6 +11,7 @@ from ralph.documents.agent.events import (
     find_contradiction,
     find_publish_fault,
     find_topic_fault,
+    list_promise_blockers,
     load_json,
     parse_events,
     render_event,
@@ -74,12 +75,15 @@ def _check_event(args: "dict[str, Any]", path: str, topic: str, payload: str, **
 
 
 def _check_promise(rules: object, path: str, promise: str) -> None:
-    """Refuse the completion promise after an event of the same turn that contradicts it."""
+    """Refuse the completion promise if required events are missing, or an event of the same turn contradicts it."""
     published, _, _ = parse_events(files.read(path))
-    if topic := find_contradiction(rules, [event.topic for event in published]):
+    topics = [event.topic for event in published]
+    if topic := find_contradiction(rules, topics):
         what = f"`{promise}` contradicts `{topic}`, which you published in this turn"
         todo = f"if work is left, end the turn; if not, delete the line of `{topic}` from {path} and publish `{promise}` again"
         raise ToolError(what, todo)
+    if reasons := list_promise_blockers(rules, topics):
+        raise ToolError(f"`{promise}` was refused: {'; '.join(reasons)}", advise_instead(rules, promise))
 
 
 def find_publish_rules(path: str) -> object:

@@ -25,7 +25,7 @@ from ralph.core.errors import AgentUnavailableError, StateError
 from ralph.core.ids import turn_name
 from ralph.core.limits import Usage
 from ralph.core.prompt import PROGRAM, Place, Prompt, PromptPart, build_prompt, fill_parts, measure_parts
-from ralph.core.turns import OUTBOX, AgentEvent, Turn, TurnEnd, TurnResult, classify_end
+from ralph.core.turns import OUTBOX, AgentEvent, Turn, TurnEnd, TurnRequest, TurnResult, classify_end
 from ralph.documents import answers
 from ralph.documents.agent.events import NO_PUBLISHING, PUBLISH_RULES_VARIABLE, REFUSED_EVENTS, REFUSED_EXIT
 from ralph.documents.answers import build_repair_prompt, describe_earlier_turns, with_rejection
@@ -278,14 +278,15 @@ class LocalTurns:
         if not os.path.lexists(link):
             link.symlink_to(shared)
 
-    def _list_hat_variables(self, role: str) -> dict[str, str]:
+    def _list_hat_variables(self, request: TurnRequest) -> dict[str, str]:
         """The variables for the tools of a hat: whether it may ask the user, and what it may publish."""
         hats = self.record.hats
         if hats is None:
             return {}
-        hat = hats.hat(role)
+        hat = hats.hat(request.role)
         # A turn that resolves a conflict has no hat, and may publish nothing.
-        rules = hats.list_publish_rules(role) if hat or role == COORDINATOR else NO_PUBLISHING
+        is_of_hat = hat or request.role == COORDINATOR
+        rules = hats.list_publish_rules(request.role, request.promise_blockers) if is_of_hat else NO_PUBLISHING
         silent = {"RALPH_MAY_ASK": "no"} if hat and not hat.may_ask else {}
         return {PUBLISH_RULES_VARIABLE: dump(rules), **silent}
 
@@ -400,7 +401,7 @@ class LocalTurns:
             "RALPH_MESSAGES": str(self._directory(turn) / MESSAGES),
             "RALPH_EVENTS_FILE": str(self.files.outbox / "events.jsonl"),
             "RALPH_WORKSPACE_ROOT": str(self.root),
-            **self._list_hat_variables(turn.request.role),
+            **self._list_hat_variables(turn.request),
         }
 
     def _describe_error(self, ended: JobExit, summary: OutputSummary, directory: Path) -> str:

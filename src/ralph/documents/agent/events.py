@@ -126,8 +126,9 @@ ACKNOWLEDGED, ASK = "human.guidance.ack", "human.interact"
 PUBLISH_RULES_VARIABLE = "RALPH_PUBLISHES"
 """The variable with the rules for what a turn may publish, as JSON. `own`: the topics that the hat lists; null for the
 coordinator. `strict`: whether it may publish nothing else. `reserved`: topics that only other hats may publish, with those hats.
-`requires`: the keys that a payload must have, by topic. `completion`: the completion promise. `unfinished`: if
-the turn may publish the promise, the `topics` that contradict it, as patterns, `except` for some."""
+`requires`: the keys that a payload must have, by topic. `completion`: the completion promise. If the turn may publish the
+promise: `unfinished`, the `topics` that contradict it, as patterns, `except` for some; and `required`, the topics
+that must come before it, each with why it did not let the run complete when the turn began (empty if it did)."""
 NO_PUBLISHING = {"own": [], "strict": True}
 """The rules of a turn without a hat: no hat would receive its events."""
 
@@ -177,6 +178,27 @@ def find_contradiction(rules: object, topics: "Iterable[str]") -> str:
     return ""
 
 
+def find_family(topic: str) -> str:
+    """The family of a topic: the part before its last dot. Of each family, the latest event counts."""
+    return topic.rpartition(".")[0] or topic
+
+
+def list_promise_blockers(rules: object, topics: "Iterable[str]") -> list[str]:
+    """Why required events do not let the run complete after a turn has published these topics."""
+    required = rules.get("required") if isinstance(rules, dict) else None
+    if not isinstance(required, dict):
+        return []
+    reasons = dict(required)
+    for topic in topics:
+        if topic in required:
+            reasons[topic] = ""
+            continue
+        for one in required:
+            if find_family(one) == find_family(topic):
+                reasons[one] = f"the latest event is `{topic}`, not `{one}`"
+    return [reason for reason in reasons.values() if reason]
+
+
 def advise_instead(rules: object, topic: str) -> str:
     """What to do instead of publishing what was refused."""
     known = rules if isinstance(rules, dict) else {}
@@ -184,6 +206,7 @@ def advise_instead(rules: object, topic: str) -> str:
     if isinstance(requires, dict) and requires.get(topic) and not (isinstance(reserved, dict) and topic in reserved):
         return "add to the payload: " + ", ".join(f"`{key}: ...`" for key in requires[topic])
     if isinstance(own, list):
+        own = [one for one in own if one != topic]
         return f"publish one of: {', '.join(own)}" if own else "end the turn: there is nothing for you to publish"
     return "publish an event that gives that hat its turn"
 

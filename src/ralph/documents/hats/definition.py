@@ -158,8 +158,11 @@ class HatsSettings:
             return (*owners, COORDINATOR) if owners else None
         return owners
 
-    def list_publish_rules(self, publisher: str) -> dict[str, object]:
-        """What a hat, the coordinator or the user may publish, for `documents.agent.events`."""
+    def list_publish_rules(self, publisher: str, blockers: Mapping[str, str] | None = None) -> dict[str, object]:
+        """What a hat, the coordinator or the user may publish, for `documents.agent.events`.
+
+        `blockers` are the required topics that do not let the run complete yet, and why.
+        """
         hat = self.hat(publisher)
         reserved = {}
         for topic in dict.fromkeys((self.completion, self.cancellation, *self.required)):
@@ -175,6 +178,8 @@ class HatsSettings:
             "requires": {name: list(topic.requires) for name, topic in self.topics.items() if topic.requires},
             "completion": self.completion,
         }
+        if self.completion not in reserved:
+            rules["required"] = {topic: (blockers or {}).get(topic, "") for topic in self.required}
         if self.hats and self.completion not in reserved:
             # Another hat would handle these topics, so the work is not finished if they are published.
             topics = {trigger for one in self.hats for trigger in one.triggers}

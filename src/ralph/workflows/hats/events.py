@@ -11,6 +11,7 @@ from ralph.documents.agent.events import (
     PAYLOAD_LIMIT,
     REFUSED_EVENTS,
     find_contradiction,
+    find_family,
     find_publish_fault,
     find_topic_fault,
     parse_events,
@@ -178,7 +179,7 @@ def update_gates(
     settings: HatsSettings, gates: Mapping[str, Gate], topic: str, payload: str, *, source: str, by_engine: bool
 ) -> Mapping[str, Gate]:
     """The gates after one more event."""
-    touched = [one for one in settings.required if _find_family(one) == _find_family(topic)]
+    touched = [one for one in settings.required if find_family(one) == find_family(topic)]
     if not touched:
         return gates
     task = find_task_id(payload)
@@ -194,23 +195,23 @@ def update_gates(
     return after
 
 
-def find_gate_blockers(settings: HatsSettings, gates: Mapping[str, Gate], given_up: Collection[str]) -> list[str]:
-    """Why the required events do not let the run complete. Tasks in `given_up` have failed and are not counted."""
-    reasons = []
+def find_gate_blockers(settings: HatsSettings, gates: Mapping[str, Gate], given_up: Collection[str]) -> dict[str, str]:
+    """The required topics that do not let the run complete, and why. Tasks in `given_up` have failed and are not counted."""
+    reasons = {}
     for topic in settings.required:
         gate = gates.get(topic, Gate())
         stale = {task: later for task, later in gate.stale.items() if task not in given_up}
         if not gate.passed:
             owners = " or ".join(settings.allowed_publishers(topic) or ())
             missing = f"{owners} has not published" if owners else "no hat has published"
-            reasons.append(f"{missing} `{topic}` in this run")
+            reasons[topic] = f"{missing} `{topic}` in this run"
         elif stale:
             latest = []
             for task, later in stale.items():
                 about = f" on {task}" if task else ""
                 latest.append(f"the latest event{about} is `{later}`")
             more = f" and {len(latest) - MAX_NAMED_TASKS} more" if len(latest) > MAX_NAMED_TASKS else ""
-            reasons.append(f"{', '.join(latest[:MAX_NAMED_TASKS])}{more}, not `{topic}`")
+            reasons[topic] = f"{', '.join(latest[:MAX_NAMED_TASKS])}{more}, not `{topic}`"
     return reasons
 
 
@@ -232,7 +233,3 @@ def _pass_gate(gate: Gate, task: str) -> Gate:
 
 def _without(topics: Mapping[str, str], task: str) -> dict[str, str]:
     return {one: topic for one, topic in topics.items() if one != task}
-
-
-def _find_family(topic: str) -> str:
-    return topic.rpartition(".")[0] or topic

@@ -82,8 +82,7 @@ class HatsContext:
     def find_completion_blockers(self, state: HatsState) -> list[str]:
         """Why the run cannot complete yet, apart from the checks."""
         tasks = self.tasks(state)
-        given_up = {task.id for task in tasks.by_id.values() if task.status == FAILED}
-        reasons = find_gate_blockers(self.settings, state.gates, given_up)
+        reasons = list(self.find_gate_blockers(state).values())
         for target in dict.fromkeys(one.target for one in state.guidance):
             whom = f" to {target}" if target else ""
             reasons.append(f"the message from the user{whom} is not acknowledged (`ralph emit human.guidance.ack`)")
@@ -91,6 +90,13 @@ class HatsContext:
             named = ", ".join(f"{task.id} ({task.title[:60]})" for task in left[:5])
             reasons.append(f"{count_are(len(left), 'task')} not closed: {named}")
         return reasons
+
+    def find_gate_blockers(self, state: HatsState) -> dict[str, str]:
+        """The required topics that do not let the run complete yet, and why."""
+        if not self.settings.required:
+            return {}
+        given_up = {task.id for task in self.tasks(state).by_id.values() if task.status == FAILED}
+        return find_gate_blockers(self.settings, state.gates, given_up)
 
     def needs_evidence(self, topic: str) -> bool:
         """Whether the checks must confirm events of a topic."""
@@ -125,6 +131,7 @@ class HatsContext:
             inbox=list_inbox(state),
             outputs=(EVENTS, REFUSED_EVENTS),
             accepts_failed_documents=True,
+            promise_blockers=self.find_gate_blockers(state),
         )
 
     def find_default_event(self, hat: Hat | None) -> str:
