@@ -370,6 +370,12 @@ class TestVerdict:
         agent.chmod(0o755)
         done = project.ralph("loop", "t", "--until", DONE, "--agent-command", str(agent), "--yes")
         assert done.code == 6
+        assert "Iterations completed: 0\n" in done.out
+
+        agent.write_text("#!/bin/sh\ntouch done.txt\n")
+        done = project.ralph("resume")
+        assert done.code == 0, done.said
+        assert "Ralph Loop: Iteration 1/10" in done.out and "Iterations: 1\n" in done.out
 
 
 class TestTheTurn:

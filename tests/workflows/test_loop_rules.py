@@ -173,10 +173,14 @@ class TestTheCycle:
 
     @pytest.mark.parametrize("end", TurnEnd)
     def test_after_a_turn_comes_a_verification_however_it_ended(self, end: TurnEnd) -> None:
-        after = LOOP.accept(STATES["act"], turn(end, error="boom"), NOW).state
+        change = Change("b" * 40, files=1)
+        after = LOOP.accept(STATES["act"], turn(end, error="boom", change=change), NOW).state
         assert (after.phase, after.iteration) == (Phase.VERIFY, 2)
         assert bool(after.agent_error) == (end in (TurnEnd.FAILED, TurnEnd.IDLE, TurnEnd.INTERRUPTED))
         assert LOOP.decide(after, NOW) == Do((RunChecks("iteration-2", LOOP.checks, is_final=True),))
+
+    def test_an_agent_that_could_not_start_uses_up_no_iteration(self) -> None:
+        assert LOOP.accept(STATES["act"], turn(TurnEnd.UNAVAILABLE), NOW).state == STATES["act"]
 
     @pytest.mark.parametrize(
         ("state", "result", "phase", "outcome"),

@@ -189,7 +189,8 @@ def resume(session: str | None, guidance: str, **params: Any) -> int:
         lines = [
             f"Session {found.id} is complete. There is nothing to do.",
             *(f"note: {sentence}" for sentence in find_unread_feedback(found)),
-            f'Next:   ralph session feedback {found.id} "...", then ralph session resume {found.id}',
+            f'Next:   ralph session feedback {found.id} "..."',
+            f"        ralph session resume {found.id}",
         ]
         return print_result(params["as_json"], lines, command="session resume", run=found.id, **_contract_of(found))
     planned = plan_next_iteration(project, found.run, options, guidance=guidance)

@@ -37,7 +37,7 @@ class RepositoryCommand:
 
 _ELSEWHERE = {
     CheckKind.TESTS: "pytest, tox, nox, unittest, go.mod, Cargo.toml, Maven, Gradle",
-    CheckKind.LINT: "settings of ruff, flake8, pylint, ESLint or Biome, go.mod, Cargo.toml",
+    CheckKind.LINT: "settings of ruff, flake8, pylint, ESLint, XO or Biome, go.mod, Cargo.toml",
     CheckKind.TYPES: "settings of mypy or pyright, tsconfig.json, go.mod, Cargo.toml, Maven, Gradle",
     CheckKind.BUILD: "a [build-system] in pyproject.toml, tsconfig.json, go.mod, Cargo.toml, Maven, Gradle",
     CheckKind.FORMAT: "settings of black, ruff, Prettier or Biome, go.mod, Cargo.toml",

@@ -51,7 +51,7 @@ class SessionRenderer(Renderer):
         if list_options_to_continue(ended.outcome, ended.limits, ended.spent, ended.allowance):
             return super().then(ended)
         todo = {
-            Outcome.AWAITING_FEEDBACK: f'ralph session feedback {run} "...", then ralph session resume {run}',
+            Outcome.AWAITING_FEEDBACK: f'ralph session feedback {run} "..."\n        ralph session resume {run}',
             Outcome.AWAITING_APPROVAL: f"ralph session approve {run}, or skip",
             Outcome.BLOCKED: f'ralph session resume {run}   (--guidance "Only ..." reduces the scope)',
         }

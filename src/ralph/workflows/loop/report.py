@@ -284,7 +284,10 @@ def _render_history(state: LoopState) -> str:
     if not state.iterations:
         return "No turn was started."
     first = state.iterations[0].number
-    older = f"Iterations 1 to {first - 1} are in `iterations.jsonl` beside the loop's state.\n\n" if first > 1 else ""
+    older = ""
+    if first > 1:
+        which = "Iteration 1 is" if first == 2 else f"Iterations 1 to {first - 1} are"
+        older = f"{which} in `iterations.jsonl` beside the loop's state.\n\n"
     head = row("#", "role", "what was done", "verdict", "time", "cost", "changes")
     return older + "\n".join([head, row(*["---"] * 7), *map(_render_row, state.iterations)])
 

@@ -280,6 +280,9 @@ class Loop:
     def _accept_turn(self, state: LoopState, event: TurnEnded) -> LoopState:
         """After a turn, however it ended: verify. Only the checks decide whether its work is good."""
         result = event.result
+        if result.end is TurnEnd.UNAVAILABLE and not (event.change and event.change.files):
+            # The agent did not even start: the run ends with this, and a resumed run tries the same iteration again.
+            return state
         answer = result.answer or {}
         # If the turn was cut short, that is the reason (`why` below) and not what it did.
         error = result.error if result.end not in (*_CUT_SHORT, TurnEnd.STOPPED) else ""
