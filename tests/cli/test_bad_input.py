@@ -51,6 +51,8 @@ class TestCommandLine:
             (loop("--agent-command", "true", until="`a` AND nice"), 2, "'nice'"),
             (loop("--agent-command", "true", until="`a` `b`"), 2, "AND"),
             (loop("--agent-command", "true", until="== 3 failed ==\nE  assert\n"), 2, "single quotes"),
+            (loop("--timeout", "90s"), 2, "'90s' is not a number of minutes"),
+            (loop("--max-cost", "$5"), 2, "'$5' is not a number of US dollars"),
             (("loop", "task"), 2, "--until"),
             (("loop",), 2, "TASK"),
             (("lop",), 2, "ralph --help"),

@@ -15,6 +15,24 @@ from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.text import clean_for_terminal, clean_text
 from ralph.store.runs import Project
 
+
+class Amount(click.types.FloatParamType):
+    """A number of some unit, which the help and the error name."""
+
+    def __init__(self, unit: str) -> None:
+        self.unit = unit
+        self.name = unit.rpartition(" ")[2].upper()
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number; refuses everything else."""
+        try:
+            return float(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number of {self.unit}", param, ctx)
+
+
+MINUTES, SECONDS, DOLLARS = Amount("minutes"), Amount("seconds"), Amount("US dollars")
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
 

@@ -21,7 +21,7 @@ from ralph.app.resume import (
 )
 from ralph.app.runs import refuse_inside_a_turn
 from ralph.app.sessions import UserSession, refuse_unread_guidance
-from ralph.cli.console import agree, json_option, open_project, print_result, run_argument
+from ralph.cli.console import DOLLARS, MINUTES, agree, json_option, open_project, print_result, run_argument
 from ralph.cli.start import detach, run_in_foreground
 from ralph.cli.terminal import print_text
 from ralph.cli.trust import ask_consent
@@ -44,10 +44,10 @@ guidance_option = click.option(
 @click.option("--scenario", help="Another scenario file for the scripted agent.")
 @click.option("--model", default="", help="Another model from now on.")
 @click.option("--max-iterations", type=int, help="The maximum number of iterations, including those already used.")
-@click.option("--timeout", type=float, help="The maximum active time, in minutes, including the time already used.")
+@click.option("--timeout", type=MINUTES, help="The maximum active time, in minutes, including the time already used.")
 @click.option("--deadline", help="The new local time at which all work stops, for example 2026-11-16T07:00.")
 @click.option("--no-deadline", is_flag=True, help="Continue without a deadline.")
-@click.option("--max-cost", type=float, help="The maximum cost, in US dollars, including the cost so far.")
+@click.option("--max-cost", type=DOLLARS, help="The maximum cost, in US dollars, including the cost so far.")
 @click.option(
     "--allow-unpriced", is_flag=True, help="Continue even if Ralph cannot enforce --max-cost because a cost is unknown."
 )

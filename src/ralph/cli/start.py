@@ -22,7 +22,7 @@ from ralph.app.start import (
     preview_run,
 )
 from ralph.app.views import read_facts
-from ralph.cli.console import json_option, open_project, print_result
+from ralph.cli.console import DOLLARS, MINUTES, SECONDS, json_option, open_project, print_result
 from ralph.cli.render.journal import renderer_for
 from ralph.cli.render.live import view_for
 from ralph.cli.terminal import print_json, print_text
@@ -69,7 +69,7 @@ _SETTINGS = (
     ),
     click.option(
         "--timeout",
-        type=float,
+        type=MINUTES,
         help="The maximum active time, in minutes. Pauses don't count. Default: 60; with hats, what the preset says;"
         " for sessions, no limit.",
     ),
@@ -78,7 +78,7 @@ _SETTINGS = (
     ),
     click.option(
         "--max-cost",
-        type=float,
+        type=DOLLARS,
         help="The maximum cost, in US dollars. Default: no limit. Refused if the cost of an agent is unknown.",
     ),
     click.option(
@@ -92,11 +92,11 @@ _SETTINGS = (
         help="Stop using an agent when this share of its subscription is used, by this run or by anything else, for example"
         " 80%. Default: no limit. Works with agents that report it: claude and codex.",
     ),
-    click.option("--turn-timeout", type=float, help="The maximum duration of one turn, in minutes. Default: 60."),
+    click.option("--turn-timeout", type=MINUTES, help="The maximum duration of one turn, in minutes. Default: 60."),
     click.option(
-        "--idle-timeout", type=float, help="The maximum time without output in a turn, in minutes. Default: 15."
+        "--idle-timeout", type=MINUTES, help="The maximum time without output in a turn, in minutes. Default: 15."
     ),
-    click.option("--check-timeout", type=float, help="The maximum duration of one check, in seconds. Default: 600."),
+    click.option("--check-timeout", type=SECONDS, help="The maximum duration of one check, in seconds. Default: 600."),
     click.option(
         "--parallel",
         type=int,
