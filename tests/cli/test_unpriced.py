@@ -76,6 +76,19 @@ def test_model_in_the_agents_own_settings_with_a_price_starts(project: Project, 
     assert done.code == 0, done.said
 
 
+def test_only_agents_of_this_workflow_need_a_price(project: Project, bin_dir: Path) -> None:
+    program(bin_dir, "claude", "true")
+    program(bin_dir, "codex", "true")
+    settings = project.root / "ralph.yml"
+    settings.write_text("agent: claude\nroles: {executor: codex}\n")
+    assert loop(project, "--max-cost", "1", "--dry-run").code == 0
+    settings.write_text("agent: claude\nroles: {judge: codex}\n")
+    done = loop(project, "--max-cost", "1", "--dry-run")
+    assert (done.code, "name the model in ralph.yml (`{agent: codex, model: NAME}`)" in done.err) == (2, True), (
+        done.said
+    )
+
+
 def test_codex_is_priced_by_the_model_of_its_configuration(project: Project, bin_dir: Path) -> None:
     program(bin_dir, "codex", CODEX_DONE)
     configure(project, "codex", "gpt-5")

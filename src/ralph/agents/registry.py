@@ -182,8 +182,11 @@ class UnknownCost:
     todo: str
 
 
-def unknown_cost(spec: AgentSpec, prices: Prices, workspace: Path) -> UnknownCost | None:
-    """Why the cost of an agent's turns cannot be known before they start; None if it can, or if the agent reports it."""
+def unknown_cost(spec: AgentSpec, prices: Prices, workspace: Path, *, is_first: bool) -> UnknownCost | None:
+    """Why the cost of an agent's turns cannot be known before they start; None if it can, or if the agent reports it.
+
+    `--model` is the model of the first agent only.
+    """
     agent = make_adapter(spec, prices)
     can = agent.abilities
     if can.cost or spec.kind == "acp":
@@ -201,7 +204,10 @@ def unknown_cost(spec: AgentSpec, prices: Prices, workspace: Path) -> UnknownCos
         )
         return UnknownCost(f"the price of {model}, the model of {spec.kind}, is not known", todo)
     reason = f"{spec.label} reports tokens and does not name the model; its own settings name none"
-    return UnknownCost(reason, "name the model with --model" if can.model else "remove the limit")
+    if not can.model:
+        return UnknownCost(reason, "remove the limit")
+    todo = f"name the model in ralph.yml (`{{agent: {spec.kind}, model: NAME}}`)"
+    return UnknownCost(reason, "name the model with --model" if is_first else todo)
 
 
 def get_adapter(name: str, program: str = "", prices: Prices | None = None) -> Adapter:

@@ -288,9 +288,16 @@ def _list_start_notices(project: Project, config: Config, record: RunRecord) -> 
     yield from _describe_judge(record)
     yield from find_settings_without_effect(config, record.workflow, list_roles(record))
     yield from _list_instruction_notices(project, record)
-    modes = [describe_own_mode(spec, project.workspace(record)) for spec in record.agents.by_label.values()]
+    modes = [describe_own_mode(spec, project.workspace(record)) for spec in find_working_agents(record).values()]
     yield from filter(None, dict.fromkeys(modes))
     yield from list_agent_notices(record, limits)
+
+
+def find_working_agents(record: RunRecord) -> dict[str, AgentSpec]:
+    """The agents that can get a turn, by label. `roles` in ralph.yml can also have the roles of other workflows."""
+    known = list_roles(record)
+    roles = {role: chain for role, chain in record.agents.roles.items() if role in known}
+    return replace(record.agents, roles=roles).by_label
 
 
 def describe_own_mode(spec: AgentSpec, workspace: Path) -> str:
@@ -338,7 +345,7 @@ def check_read_only_agents(project: Project, record: RunRecord) -> list[str]:
 
 def list_agent_notices(record: RunRecord, limits: Limits) -> Iterator[str]:
     """What the agents of a run cannot do, although its options ask for it."""
-    for label, spec in record.agents.by_label.items():
+    for label, spec in find_working_agents(record).items():
         if missing := registry.find_missing_program(spec):
             yield f"{missing.what}: {missing.todo}"
         agent = registry.make_adapter(spec)
@@ -480,14 +487,15 @@ def _list_instruction_notices(project: Project, record: RunRecord) -> Iterator[s
         elif not (is_inside(workspace / name, project.root) or is_inside(workspace / name, workspace)):
             yield f"{name} is a link that leads out of the project: agents do not get it in their prompts"
     present = [name for name in record.instructions or ("AGENTS.md",) if (workspace / name).is_file()]
+    specs = find_working_agents(record)
+    agents = {label: registry.make_adapter(spec) for label, spec in specs.items()}
     for name in present:
-        agents = {label: registry.make_adapter(spec) for label, spec in record.agents.by_label.items()}
         unaware = [label for label, agent in agents.items() if not agent.reads_instructions(name, workspace)]
         if not unaware:
             continue
         if record.instructions:
             yield f"agents that do not read {name} by themselves get it in their prompts: {', '.join(unaware)}"
-        elif all(record.agents.by_label[label].kind in registry.ADAPTERS for label in unaware):
+        elif all(specs[label].kind in registry.ADAPTERS for label in unaware):
             todo = f"`instructions: [{name}]` in ralph.yml puts it into their prompts"
             yield f"agents that do not read {name} by themselves: {', '.join(unaware)}; {todo}"
 
@@ -509,7 +517,8 @@ def check_cost_limit(project: Project, record: RunRecord, limits: Limits) -> lis
 def find_unpriced_agents(project: Project, record: RunRecord) -> dict[str, registry.UnknownCost]:
     """The agents whose cost cannot be known, by label."""
     found: dict[str, registry.UnknownCost] = {}
-    for label, spec in record.agents.by_label.items():
-        if unknown := registry.unknown_cost(spec, record.prices, project.workspace(record)):
+    first = record.agents.chain[0].label
+    for label, spec in find_working_agents(record).items():
+        if unknown := registry.unknown_cost(spec, record.prices, project.workspace(record), is_first=label == first):
             found[label] = unknown
     return found
