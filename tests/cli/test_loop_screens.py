@@ -353,13 +353,14 @@ def test_the_status_line_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, colu
     assert len(view._now().plain) < columns
 
 
-def test_the_reason_of_a_retry_is_printed_once(project: Project) -> None:  # noqa: F811
+def test_the_reason_of_a_retry_is_printed_once_and_in_the_next_prompt(project: Project) -> None:  # noqa: F811
     script = (
         f"test -f {project.home}/again && touch done.txt && exit; touch {project.home}/again; echo no luck >&2; exit 3"
     )
     done = project.work(script)
     assert done.code == 0, done.said
     assert done.out.count("no luck") == 1, done.out
+    assert "it ended as failed (exit code 3: no luck)." in project.turn(2).joinpath("prompt.md").read_text()
     assert re.search(r"^  next attempt at \d\d:\d\d:\d\d$", done.out, re.MULTILINE), done.out
 
 

@@ -40,7 +40,7 @@ def record(entry: Any, at: float = 0.0, **documents: str) -> Record:
 
 
 def started(turn: int, key: str = "a", **more: Any) -> TurnStarted:
-    return TurnStarted(turn=turn, key=key, role="executor", attempt=1, **{"agent": "claude", **more})
+    return TurnStarted(turn=turn, key=key, attempt=1, **{"role": "executor", "agent": "claude", **more})
 
 
 def ended(turn: int, key: str = "a", end: TurnEnd = TurnEnd.FINISHED, **more: Any) -> TurnEnded:
@@ -57,10 +57,10 @@ def run_started() -> RunStarted:
 
 
 def test_hand_overs_are_remembered_until_the_agent_works_again() -> None:
-    def taken(turn: int) -> TurnStarted:
-        return started(turn, agent="codex", took_over_from="claude", took_over_because="overloaded")
+    def taken(turn: int, role: str = "executor") -> TurnStarted:
+        return started(turn, role=role, agent="codex", took_over_from="claude", took_over_because="overloaded")
 
-    ledger = fold(started(1), taken(2), taken(3), started(4, agent="claude"), taken(5), ended(5))
+    ledger = fold(started(1), taken(2), taken(3, "reviewer"), started(4, agent="claude"), taken(5), ended(5))
     assert [(one.turn, one.agent, one.took_over_from, one.returned_in) for one in ledger.hand_overs] == [
         (2, "codex", "claude", 4),
         (5, "codex", "claude", 0),

@@ -279,6 +279,7 @@ def test_a_turn_that_the_agent_ends_by_itself_is_shown(project: AgentProject, lo
     done = loop(project, looping)
     assert (done.code, SELF_STOPS[looping] in done.out) == (0, True), done.output
     assert len(project.turn_ends()) == 2
+    assert SELF_STOPS[looping].removeprefix("warning: ") in project.model.requests[-1].user_text, "the next turn knows"
 
 
 def test_an_overload_that_passes_costs_nothing(project: AgentProject, agent: str) -> None:

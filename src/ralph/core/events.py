@@ -121,11 +121,12 @@ class TurnStarted:
 
 @value
 class HandOver:
-    """Turns of a role that one agent did for another, which was not available."""
+    """Turns that one agent did for another, which was not available."""
 
     turn: int
     """The first of them."""
     role: str
+    """The role of the first of them."""
     agent: str
     took_over_from: str
     because: str
@@ -144,7 +145,7 @@ def add_hand_over(known: tuple[HandOver, ...], started: TurnStarted) -> tuple[Ha
     is_known = False
     after: list[HandOver] = []
     for one in known:
-        if one.role == started.role and not one.returned_in:
+        if not one.returned_in:
             is_known = is_known or (one.agent, one.took_over_from) == (started.agent, started.took_over_from)
             if one.took_over_from == started.agent:
                 one = replace(one, returned_in=started.turn)

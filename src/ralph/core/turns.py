@@ -202,6 +202,8 @@ class EarlierTurn:
     turn: int
     end: TurnEnd
     change: Change | None = None
+    error: str = ""
+    """Why its agent failed, so that the next turn does not fail in the same way."""
 
 
 @value

@@ -316,7 +316,8 @@ def describe_earlier_turns(
 def _describe_end(one: EarlierTurn) -> str:
     if one.end is TurnEnd.STEERED:
         return f"Turn {one.turn} worked on this, and ended before it read the newest message from the user."
-    return f"Turn {one.turn} worked on this, and its answer does not count: it ended as {one.end}."
+    why = f" ({one.error})" if one.error else ""
+    return f"Turn {one.turn} worked on this, and its answer does not count: it ended as {one.end}{why}."
 
 
 def _list_errors(errors: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from ralph.core.events import Stop, TurnEnded, TurnStarted
 from ralph.core.limits import Usage
 from ralph.core.outcomes import Outcome
+from ralph.core.text import shorten
 from ralph.core.turns import EarlierTurn, Turn, TurnEnd, TurnRequest, TurnResult, add_changes
 
 NEVER = math.inf
@@ -31,6 +32,8 @@ MAX_INTERRUPTIONS = 5
 """How often interrupted work is continued before an interruption counts as a failed attempt."""
 MAX_STEER_CONTINUATIONS = 2
 """How often finished work is continued because the user steered it before it ended."""
+_MAX_ERROR = 300
+"""How much of the error of a failed turn is in the prompt of the next one."""
 _SPREAD_STEP = 0.618
 """Spreads the waits of turns that were overloaded at the same time."""
 
@@ -86,8 +89,9 @@ class PendingWork:
         result = ended.result
         self.open_turn, self.last_ended = None, ended
         self.messages, self.missed_messages = _join_once(self.messages, result.received), ended.missed_messages
-        if result.end is TurnEnd.STEERED or (result.change and result.change.files):
-            self.earlier = (*self.earlier, EarlierTurn(ended.turn, result.end, result.change))
+        error = shorten(" ".join(result.error.split()), _MAX_ERROR) if result.end is TurnEnd.FAILED else ""
+        if result.end is TurnEnd.STEERED or error or (result.change and result.change.files):
+            self.earlier = (*self.earlier, EarlierTurn(ended.turn, result.end, result.change, error))
         if result.agent_session:
             self.used[result.agent_session] = self.used.get(result.agent_session, Usage()) + result.usage
         if ended.repair_follows:
