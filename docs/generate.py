@@ -268,7 +268,7 @@ def hears(can):
     return "through a hook" if can.hooks else "through the protocol" if can.live_input else ""
 
 
-NOT_THE_REAL_PROGRAM = "not the real program, only one that follows its documentation"
+NOT_THE_REAL_PROGRAM = "a stand-in that follows its documentation, not the real program"
 
 
 def proven(proof):
