@@ -29,7 +29,7 @@ from ralph.store.runs import RunDir
 _force_option = click.option(
     "--force",
     is_flag=True,
-    help="Restore the files that you changed, too. Ralph records your version first.",
+    help="Also restore the files that you changed. Ralph records your version first.",
 )
 
 

@@ -35,7 +35,8 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     "source",
     type=click.File("r", encoding="utf-8", errors="replace"),
     metavar="FILE",
-    help="Send all comments of FILE together: one `path:line: text` per line; indented lines continue it. - reads stdin.",
+    help="Send all comments in FILE together: one `path:line: text` per line. Indented lines continue a comment. `-` reads"
+    " standard input.",
 )
 @click.option("--removed", is_flag=True, help="LINE is a line that the run removed, as it was before the run.")
 @to_option

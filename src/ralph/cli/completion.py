@@ -19,7 +19,7 @@ _WHERE = {
 @click.command("completion")
 @click.argument("shell", type=click.Choice(list(_WHERE)))
 def completion(shell: str) -> int:
-    """Print the script with which your shell completes commands, options, run ids and task ids.
+    """Print a script that lets your shell complete commands, options, run ids and task ids.
 
     \b
     bash, in ~/.bashrc:  eval "$(ralph completion bash)"

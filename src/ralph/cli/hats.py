@@ -96,7 +96,8 @@ def check(preset: str | None, given: tuple[str, ...], strict: bool, as_json: boo
     "--format",
     "form",
     type=click.Choice(["text", "mermaid"]),
-    help="Default: the format that the suffix of -o names; without -o, text in a terminal and mermaid in a pipe.",
+    help="The format of the output. Default: the one that the suffix of -o names; without -o, text in a terminal and mermaid"
+    " in a pipe.",
 )
 @click.option("-o", "--output", metavar="FILE", help="Write to this file. Its suffix sets the format: .mmd or .txt.")
 def graph(preset: str | None, given: tuple[str, ...], form: str | None, output: str | None) -> int:

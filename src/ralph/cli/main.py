@@ -33,7 +33,7 @@ GROUPS = {
         "comment": "Comment on lines of what a run changed.",
         "allow": "Let a run with a strict sandbox reach a host.",
         "pause": "Pause a run after its current turn, or now.",
-        "signal": "Give a run information, approve what it learned, and more.",
+        "signal": "Send a run a signal: information, an approval, and more.",
         "signals": "Show who received your signals, and with what effect.",
         "answer": "Answer a question that an agent asked.",
         "abort": "End a run for good. Keeps its changes unless you pass --revert.",

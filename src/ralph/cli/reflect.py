@@ -46,7 +46,7 @@ def reflect() -> None:
     "form",
     type=click.Choice(["markdown", "yaml", "summary"]),
     default="markdown",
-    help="Default: markdown.",
+    help="The format of the output. Default: markdown.",
 )
 @json_option
 def show(run: str | None, last: int | None, form: str, as_json: bool) -> int:

@@ -150,7 +150,7 @@ def prompt(run: str | None, turn: int | None, only: bool, as_json: bool) -> int:
 @click.command("export")
 @run_argument
 @click.option("--html", "as_html", is_flag=True, help="Write one HTML page. This is the only format.")
-@click.option("-o", "--output", metavar="FILE", help="The file. - prints the page. Default: ralph-RUN.html.")
+@click.option("-o", "--output", metavar="FILE", help="The file to write. `-` prints the page. Default: ralph-RUN.html.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @json_option
 def export(run: str | None, as_html: bool, output: str | None, force: bool, as_json: bool) -> int:

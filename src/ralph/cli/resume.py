@@ -38,11 +38,14 @@ guidance_option = click.option(
 @run_argument
 @guidance_option
 @click.option(
-    "--agent", "agents", multiple=True, help="Use this agent from now on. Repeat it to add agents that take over."
+    "--agent",
+    "agents",
+    multiple=True,
+    help="Use this agent from now on. Repeat the option to add agents that take over.",
 )
 @click.option("--agent-command", help="Use this program as the agent from now on.")
-@click.option("--scenario", help="Another scenario file for the scripted agent.")
-@click.option("--model", default="", help="Another model from now on.")
+@click.option("--scenario", help="Use this scenario file for the scripted agent from now on.")
+@click.option("--model", default="", help="Use this model from now on.")
 @click.option("--max-iterations", type=int, help="The maximum number of iterations, including those already used.")
 @click.option("--timeout", type=MINUTES, help="The maximum active time, in minutes, including the time already used.")
 @click.option("--deadline", help="The new local time at which all work stops, for example 2026-11-16T07:00.")
@@ -54,7 +57,7 @@ guidance_option = click.option(
 @click.option("--max-tokens", type=int, help="The maximum number of tokens, including those already used.")
 @click.option(
     "--max-quota",
-    help="Stop using an agent when this share of its subscription is used, by anything, for example 90%.",
+    help="Stop using an agent when this share of its subscription is used up, by this run or by anything else. For example: 90%.",
 )
 @click.option(
     "--allow",

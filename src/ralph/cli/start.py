@@ -41,7 +41,8 @@ _SETTINGS = (
         "--agent",
         "agents",
         multiple=True,
-        help="The agent: claude, codex, gemini, ... Repeat it for agents that take over if one reaches its provider's limit.",
+        help="The agent: claude, codex, gemini, ... Repeat the option to add agents that take over if one reaches its"
+        " provider's limit. Default: the agents in ralph.yml, or the first agent that is installed and signed in.",
     ),
     click.option("--model", default="", help="The model of the first agent, as the agent names it."),
     click.option(
@@ -89,8 +90,8 @@ _SETTINGS = (
     click.option("--max-tokens", type=int, help="The maximum number of tokens. Default: no limit."),
     click.option(
         "--max-quota",
-        help="Stop using an agent when this share of its subscription is used, by this run or by anything else, for example"
-        " 80%. Default: no limit. Works with agents that report it: claude and codex.",
+        help="Stop using an agent when this share of its subscription is used up, by this run or by anything else."
+        " For example: 80%. Default: no limit. Works with agents that report it: claude and codex.",
     ),
     click.option("--turn-timeout", type=MINUTES, help="The maximum duration of one turn, in minutes. Default: 60."),
     click.option(
@@ -121,7 +122,9 @@ _SETTINGS = (
         "work that is proven, and tests it. `auto`: a judge only if tests or settings had to change. Default: auto.",
     ),
     click.option(
-        "--judge", metavar="AGENT", help="The agent that judges. Implies --require judged. Default: the second agent."
+        "--judge",
+        metavar="AGENT",
+        help="The agent that judges. Implies --require judged. Default: the second agent of the run, or else the first.",
     ),
     click.option(
         "--no-clean-room",
@@ -192,7 +195,7 @@ def options_from(params: Mapping[str, Any]) -> RunOptions:
     "--type",
     "kind",
     type=click.Choice([kind.value for kind in TaskType]),
-    help="The type of task. Default: Ralph guesses it from the words of the task.",
+    help="The type of task. Default: Ralph guesses it from the wording of the task.",
 )
 @click.option("--scope", multiple=True, metavar="GLOB", help="Allow changes only to files that match. Can be repeated.")
 @click.option("--confirm", type=int, help="How many times in a row the checks must pass on the same tree. Default: 1.")

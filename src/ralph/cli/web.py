@@ -30,7 +30,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    help="The port. Default: the free port that Ralph chose last, or another one.",
+    help="The port. Default: the port that Ralph chose last, or another free one.",
 )
 @click.option("--unix", type=_FILE, metavar="PATH", help="Listen on a Unix socket instead, for ssh -L.")
 @click.option("--read-only", is_flag=True, help="Show everything, change nothing.")
@@ -40,7 +40,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     default="",
     metavar="RUN",
     shell_complete=complete_runs,
-    help="Show only RUN, and exit when it ends. If a server already runs, print the link to RUN there.",
+    help="Show only RUN, and exit when it ends. If a server is already running, print the link to RUN there.",
 )
 @click.option("--bind", default=LOOPBACK, show_default=True, metavar="ADDRESS", help="The address to listen on.")
 @click.option("--cert", "certificate", type=_FILE, help="The TLS certificate. Access from other machines needs one.")
@@ -71,9 +71,9 @@ def web(
 ) -> int:
     """Show all your runs in the browser: watch them, answer questions, steer, review.
 
-    The server listens on this machine only. It prints a link with your token once. If a server already runs, this command
-    prints the link to it, or with --once the link to RUN there. Options such as --port have no effect on a server that
-    already runs; the command says so.
+    The server listens on this machine only. It prints a link with your token once. If a server is already running, this
+    command prints the link to it, or with --once the link to RUN there. Options such as --port have no effect on a server
+    that is already running; the command says so.
 
     Some actions, such as approving, landing and undoing, need a passphrase: see `ralph web passphrase`.
     """

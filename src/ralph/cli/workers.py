@@ -12,7 +12,9 @@ from ralph.core.outcomes import Outcome
 from ralph.core.text import count
 
 pool_option = click.option(
-    "--pool", metavar="HOST:PORT", help="The address of the cluster. Default: that of your own settings, or `auto`."
+    "--pool",
+    metavar="HOST:PORT",
+    help="The address of the cluster. Default: the address in your own settings, or `auto`.",
 )
 
 
@@ -41,7 +43,7 @@ def workers(context: click.Context, pool: str | None, as_json: bool) -> int:
 @pool_option
 @json_option
 def check(pool: str | None, as_json: bool) -> int:
-    """Prove each worker: Ralph, git, the sandbox and its agents start there, and the versions are the same as here."""
+    """Check each worker: do Ralph, git, the sandbox and its agents start there, and do its versions match this machine's?"""
     proofs = app.check_workers(pool)
     lines: list[str] = []
     for proof in proofs:
@@ -63,7 +65,7 @@ def _describe_proof(proof: WorkerProof) -> list[str]:
 @workers.command("start")
 @click.option("--head", is_flag=True, help="Start a new cluster with this machine as its head.")
 @click.option("--join", metavar="HOST:PORT", help="Join the cluster whose head has this address.")
-@click.option("--host", help="The address of this machine for the other machines. Default: the one that Ray finds.")
+@click.option("--host", help="The address at which other machines reach this one. Default: the one that Ray finds.")
 @click.option("--port", type=int, default=app.PORT, show_default=True, help="The port of a new head.")
 @click.option("--name", help="The name of the worker on all screens. Default: the host name.")
 @click.option("--label", "labels", multiple=True, help="A label that turns can ask for. Can be repeated.")
@@ -81,15 +83,15 @@ def _describe_proof(proof: WorkerProof) -> list[str]:
 def start(head: bool, join: str | None, labels: tuple[str, ...], agents: tuple[str, ...], **more: object) -> int:
     """Make this machine a worker of a cluster, in the background.
 
-    A cluster is trusted like ssh access: who reaches its address can start programs on all its machines.
+    Access to a cluster is like ssh access: anyone who can reach its address can start programs on all its machines.
     """
     as_json = bool(more.pop("as_json"))
     if head == bool(join):
-        raise UsageError("name one of --head and --join", todo="`ralph workers start --head` starts a new cluster")
+        raise UsageError("pass either --head or --join", todo="`ralph workers start --head` starts a new cluster")
     given = {name: value for name, value in more.items() if value is not None}
     options = WorkerOptions(join=join or "", labels=labels, agents=agents, **given)  # type: ignore[arg-type]
     worker = app.start_worker(options)
-    lines = [f"The worker {worker.name} runs (log: {worker.log})."]
+    lines = [f"The worker {worker.name} is running (log: {worker.log})."]
     if worker.is_head:
         lines += [
             f"On every other machine:  ralph workers start --join {worker.address}",

@@ -111,7 +111,7 @@ class LimitSettings(SettingsSection):
         gt=0,
         description="maximum active time of a run, in minutes; a session has no limit unless you set one",
     )
-    cost: float | None = Field(default=None, gt=0, description="maximum cost of a run in US dollars")
+    cost: float | None = Field(default=None, gt=0, description="maximum cost of a run, in US dollars")
     allow_unpriced: bool = Field(
         default=False, description="start a run with a cost limit even if an agent's cost is unknown"
     )
@@ -141,7 +141,7 @@ class TurnSettings(SettingsSection):
     minutes: float = Field(default=60, gt=0, description="maximum duration of a turn, in minutes")
     idle_minutes: float = Field(default=15, gt=0, description="maximum time without output in a turn, in minutes")
     grace_seconds: float = Field(
-        default=5, ge=0, description="seconds between SIGTERM and SIGKILL when a turn is ended"
+        default=5, ge=0, description="seconds between SIGTERM and SIGKILL when Ralph ends a turn"
     )
 
 
@@ -180,7 +180,7 @@ class WorkspaceSettings(SettingsSection):
     share: tuple[str, ...] = Field(
         default=(), description="untracked directories of the main tree to link into a worktree, for example caches"
     )
-    disk_gib: float | None = Field(default=None, gt=0, description="maximum GiB of all worktrees together")
+    disk_gib: float | None = Field(default=None, gt=0, description="maximum size of all worktrees together, in GiB")
     setup_minutes: float = Field(default=30, gt=0, description="maximum duration of a setup command, in minutes")
 
     @field_validator("copy_files", "share")
@@ -192,14 +192,16 @@ class WorkspaceSettings(SettingsSection):
 class SlotSettings(SettingsSection):
     """How many turns run at once."""
 
-    run: int = Field(default=3, ge=1, description="turns of one run at the same time")
+    run: int = Field(default=3, ge=1, description="maximum number of turns of one run at the same time")
     machine: int | None = Field(
         default=None,
         ge=1,
-        description="turns of all your runs on this machine at the same time; default: two per processor, but at least 8",
+        description="maximum number of turns of all your runs on this machine at the same time; default: two per processor,"
+        " but at least 8",
     )
     agents: dict[str, int] = Field(
-        default={}, description="turns of an agent in all runs at the same time, by its name"
+        default={},
+        description="maximum number of turns of an agent in all runs at the same time, by the name of the agent",
     )
 
 
@@ -258,7 +260,7 @@ class Config(SettingsSection):
         " agents that do not read them",
     )
     max_steps: int | None = Field(
-        default=None, ge=1, description="maximum model calls in one turn, if the agent supports it"
+        default=None, ge=1, description="maximum number of model calls in one turn, if the agent supports this"
     )
     agent_command: str | None = Field(default=None, description="command of any program to use as the agent")
     scenario: str | None = Field(default=None, description="scenario file of the scripted agent")
@@ -286,7 +288,8 @@ class Config(SettingsSection):
     slots: SlotSettings = SlotSettings()
     land: Literal["ff", "branch", "push"] | None = Field(
         default=None,
-        description="on success of a run with its own branch: `ff` moves yours to it, `push` pushes it, `branch` leaves it",
+        description="what to do with the run's branch on success: `ff` fast-forwards yours to it, `push` pushes it, `branch`"
+        " leaves it; default: `branch`, or `ff` for a session",
     )
     retention: RetentionSettings = RetentionSettings()
     notify: tuple[NotifySettings, ...] = Field(

@@ -178,7 +178,7 @@ COMMANDS = (
         "add",
         "Store a memory.",
         _add,
-        Argument("content", nargs="+", help="What was learned; - reads it from standard input."),
+        Argument("content", nargs="+", help="What was learned. `-` reads standard input."),
         Argument(
             "-t",
             "--type",
@@ -217,7 +217,7 @@ COMMANDS = (
         Argument("--budget", metavar="TOKENS", type=number_in(range(COUNT[-1])), help=_BUDGET),
         _KINDS,
         _TAGS,
-        Argument("--recent", metavar="DAYS", type=number_in(COUNT), help="Only those of the last DAYS days."),
+        Argument("--recent", metavar="DAYS", type=number_in(COUNT), help="Only memories of the last DAYS days."),
         formats("markdown", "json"),
     ),
 )

@@ -157,9 +157,9 @@ EMIT = Command(
     "Publish an event. The run routes it when the turn has ended.",
     _emit,
     Argument("topic", help="The topic of the event, for example build.done."),
-    Argument("payload", nargs="*", default="", help="The content of the event; - reads it from standard input."),
+    Argument("payload", nargs="*", default="", help="The content of the event. `-` reads standard input."),
     Argument("-j", "--json", action="store_true", help="The payload is JSON. Ralph checks it and stores it as JSON."),
-    Argument("--ts", metavar="TIME", help="When it happened. Default: now."),
+    Argument("--ts", metavar="TIME", help="When the event happened. Default: now."),
     Argument(
         "--run", metavar="RUN", help="The run that receives it, if you publish it outside a turn. Default: the latest."
     ),
@@ -296,7 +296,7 @@ INTERACT = (
             metavar="SECONDS",
             type=number_in(range(1, 86_401)),
             default=300,
-            help="How long to wait. Default: %(default)s.",
+            help="How many seconds to wait. Default: %(default)s.",
         ),
     ),
 )

@@ -108,16 +108,14 @@ class EventLoop(SettingsSection):
     cancellation_promise: str = Field(default="", description="event that ends the run as cancelled")
     max_iterations: int = Field(default=100, ge=1, description="maximum number of turns of a run")
     max_runtime_seconds: float = Field(default=14400, gt=0, description="maximum active time of a run, in seconds")
-    max_cost_usd: float | None = Field(default=None, gt=0, description="maximum cost of a run in US dollars")
-    max_consecutive_failures: int = Field(
-        default=5, ge=1, description="number of failed turns in a row that ends the run"
-    )
+    max_cost_usd: float | None = Field(default=None, gt=0, description="maximum cost of a run, in US dollars")
+    max_consecutive_failures: int = Field(default=5, ge=1, description="how many failed turns in a row end the run")
     cooldown_delay_seconds: float = Field(default=0, ge=0, description="seconds between two turns")
-    checkpoint_interval: int = Field(default=0, ge=0, description="commit after this many turns; 0 for never")
+    checkpoint_interval: int = Field(default=0, ge=0, description="commit after this many turns; 0 means never")
     max_default_events: int = Field(
         default=3,
         ge=0,
-        description="how many turns of a hat in a row may end in its default event before the run asks you; 0 for never",
+        description="how many turns of a hat in a row may end in its default event before the run asks you; 0 means never",
     )
     starting_event: Annotated[str, BeforeValidator(lambda value: _topic(value) if value else "", str)] = Field(
         default="", description="event that starts the run"
@@ -132,7 +130,7 @@ class EventLoop(SettingsSection):
         description="checks that the engine runs before it accepts the completion promise, in the syntax of `ralph loop --until`",
     )
     scope: Words = Field(
-        default=(), description="patterns of the files that the run can change, as `ralph loop --scope`"
+        default=(), description="patterns for the files that the run can change, as in `ralph loop --scope`"
     )
     persistent: bool = Field(
         default=False,
@@ -206,12 +204,12 @@ class HatKeys(SettingsSection):
     name: str = Field(default="", description="display name")
     description: str = Field(default="", description="purpose of the hat, in one sentence")
     triggers: Topics = Field(
-        default=(), description="topics that the hat receives; `*` stands for one part, or alone for all"
+        default=(), description="topics that the hat receives; `*` stands for one part, and `*` alone for every topic"
     )
     publishes: Topics = Field(default=(), description="topics that the hat publishes")
     instructions: str = Field(default="", description="instructions in the hat's prompt")
     extra_instructions: Words = Field(default=(), description="additional instructions")
-    default_publishes: str = Field(default="", description="topic that is published if the hat publishes nothing")
+    default_publishes: str = Field(default="", description="topic that Ralph publishes if the hat publishes nothing")
     backend: Backend | None = Field(default=None, description="agent of this hat: a name, or `{type, model, args}`")
     model: str = Field(default="", description="model of this hat")
     backend_args: Words = Field(default=(), alias="args", description="additional arguments for its agent")
@@ -249,7 +247,7 @@ class TopicKeys(SettingsSection):
             description="true: counts only if the run's checks pass; `fails`: only if they fail",
         )
     )
-    otherwise: str = Field(default="", description="topic that is published instead if the evidence is missing")
+    otherwise: str = Field(default="", description="topic that Ralph publishes instead if the evidence is missing")
 
 
 class Tasks(SettingsSection):
@@ -263,7 +261,7 @@ class MemoryFilter(SettingsSection):
 
     types: Words = Field(default=(), description="`pattern`, `decision`, `fix`, `context`")
     tags: Words = Field(default=(), description="only memories with one of these tags")
-    recent: int = Field(default=0, ge=0, description="only memories of the last N days; 0 for all")
+    recent: int = Field(default=0, ge=0, description="only memories of the last N days; 0 means all")
 
 
 class Memories(SettingsSection):
@@ -271,7 +269,7 @@ class Memories(SettingsSection):
 
     enabled: bool = Field(default=True, description="use memories")
     inject: Literal["auto", "manual", "none"] = Field(default="auto", description="`auto` puts memories into prompts")
-    budget: int = Field(default=0, ge=0, description="maximum tokens of memories in a prompt; 0 for 2000")
+    budget: int = Field(default=0, ge=0, description="maximum number of tokens of memories in a prompt; 0 means 2,000")
     filter: MemoryFilter = MemoryFilter()
 
 
