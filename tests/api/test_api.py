@@ -236,6 +236,53 @@ def test_wrong_input_is_refused_with_what_to_do(root: Path, options: dict[str, o
     assert caught.value.exit_code in (2, 6)
 
 
+SCRIPT = """
+import ralph
+{imports}
+
+def agent(turn):
+    open("done.txt", "w").close()
+
+def work():
+    run = {start}("Make done.txt", until="`test -f done.txt`", agent=agent, consent=True, max_iterations=1)
+    print(run.wait(timeout=120).outcome, flush=True)
+
+{call}
+"""
+
+
+@pytest.mark.parametrize(
+    ("imports", "start", "call", "says"),
+    [
+        ("", "ralph.loop", 'if __name__ == "__main__":\n    work()', "success"),
+        (
+            "",
+            "ralph.loop",
+            'ralph.loop("Make it", until="`true`", agent=agent)',
+            "starts a run whenever it is imported",
+        ),
+        ("from ralph import loop as go", "go", 'go("Make it", until="`true`", agent=agent)', "it is imported"),
+    ],
+)
+def test_script_that_is_its_own_agent_must_not_start_a_run_when_imported(
+    root: Path, imports: str, start: str, call: str, says: str
+) -> None:
+    script = root / "script.py"
+    script.write_text(SCRIPT.format(imports=imports, start=start, call=call))
+    done = subprocess.run([sys.executable, str(script)], cwd=root, text=True, capture_output=True)
+    assert says in done.stdout + done.stderr
+    assert len(ralph.runs(root)) == (says == "success")
+
+
+def test_a_turn_says_what_to_do_if_importing_its_function_starts_a_run(root: Path) -> None:
+    script = root / "script.py"
+    script.write_text(SCRIPT.format(imports="", start="ralph.loop", call="work()"))
+    environment = {**os.environ, "RALPH_TURN": "261117-093000-k3x9/00001"}
+    command = [sys.executable, "-P", "-m", "ralph.callable_agent", str(script), "agent"]
+    done = subprocess.run(command, cwd=root, env=environment, text=True, capture_output=True, stdin=subprocess.DEVNULL)
+    assert (done.returncode, "an agent cannot start" in done.stderr, "__main__" in done.stderr) == (1, True, True)
+
+
 def test_an_agent_cannot_start_a_run_through_the_api(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RALPH_TURN", "261117-093000-k3x9/00001")
     with pytest.raises(ralph.RalphError, match="an agent cannot start"):
