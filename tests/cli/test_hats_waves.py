@@ -81,6 +81,8 @@ def test_two_waves_with_conflicts_are_merged_on_one_branch(project: Project) -> 
     assert list((root / ".ralph" / "worktrees").glob("*.*")) == [], "those that are merged are gone"
     logs = project.ralph("logs").out
     assert logs.rindex("  merged ") < logs.index("-> LOOP_COMPLETE"), "each is told when it was published"
+    worker = next(row["turn"] for row in project.journal("turn.started") if row["key"].startswith("wave"))
+    assert project.ralph("diff", str(worker)).out.count("+++ b/piece-") == 1, "only what this worker made"
 
 
 @pytest.mark.slow

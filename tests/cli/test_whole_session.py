@@ -2,6 +2,7 @@
 
 import re
 
+from test_completion import complete
 from test_loop import Project, project  # noqa: F401 - the fixture
 from test_session import begin, home, shown
 
@@ -49,6 +50,12 @@ def test_a_session_from_the_request_to_the_branch_of_the_user(project: Project) 
     assert (rejected.code, "+++ b/a.txt" in rejected.out, "b.txt" in rejected.out) == (0, True, False), rejected.said
     idle = project.ralph("diff", run, turns["plan:plan-init@1"])
     assert (idle.code, f"{turns['execute:task-1-1']} (execute:task-1-1)" in idle.err) == (2, True), idle.said
+    merged_task = project.ralph("diff", run, "task-1")
+    assert (merged_task.code, "+++ b/a.txt" in merged_task.out, "d.txt" in merged_task.out) == (0, True, False)
+    no_task = project.ralph("diff", run, "task-9")
+    assert (no_task.code, "these tasks did: task-1" in no_task.err) == (2, True), no_task.said
+    assert complete(project, "ralph", "diff", run, "task-") == ["task-1", "task-2", "task-3", "task-4"]
+    assert complete(project, "ralph", "steer", "--run", run, "--to", "exec") == ["executor"]
     (project.root / "mine.txt").write_text("mine\n")
     for words in (("abort", "--revert", "--yes"), ("undo",), ("restore", "base")):
         refused = project.ralph(*words)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ralph.app.runs import record_action, refuse_inside_a_turn
-from ralph.app.views import read_turns
+from ralph.app.views import read_facts, read_turns
 from ralph.core.errors import LockedError, StateError, UsageError
 from ralph.core.events import MergeResult
 from ralph.core.ids import WorkKey, WorkKind, name_wave_worktree
@@ -21,6 +21,7 @@ from ralph.git.history import HEADS
 from ralph.git.snapshots import STOPPED, Restored, Snapshots, Undone, format_diff, read_file
 from ralph.store.files import read_limited
 from ralph.store.runs import Project, RunDir
+from ralph.view.work import name_task
 from ralph.workflows.loop import HOME
 
 if TYPE_CHECKING:
@@ -79,19 +80,32 @@ class Reverted:
     """The id by which the view shows it."""
 
 
-def diff_run(project: Project, run: RunDir, turn: int | None = None, *, stat: bool = False) -> Diff:
-    """Compare the state before a run, or before one of its turns, with the state after it."""
-    record = run.record()
-    if record.on_branch:
-        old, new = _on_branch(project, record) if turn is None else _find_turn_on_branch(project, run, turn)
-        return Diff(old, new, format_diff(Git(project.root), old, new, stat=stat))
+def diff_run(
+    project: Project,
+    run: RunDir,
+    turn: int | None = None,
+    *,
+    task: str = "",
+    stat: bool = False,
+    ignores_space: bool = False,
+) -> Diff:
+    """Compare the state before a run with the state after it. The same for one of its turns, or one of its tasks."""
+    form = {"stat": stat, "ignores_space": ignores_space}
+    git = Git(project.root)
+    if run.record().on_branch:
+        old, new = _find_on_branch(project, run, turn, task)
+        return Diff(old, new, format_diff(git, old, new, **form))
     worktree, commit = _find_merge_of(project, run, turn) if turn is not None else ("", "")
     if commit:
-        return Diff(f"{commit}~", commit, format_diff(Git(project.root), f"{commit}~", commit, stat=stat))
+        return Diff(f"{commit}~", commit, format_diff(git, f"{commit}~", commit, **form))
     snapshots = open_snapshots(project, run)
-    old, new = _find_snapshots(snapshots, run, turn, worktree)
-    mixed = snapshots.list_mixed_files() if turn is None else ()
-    return Diff(old, new, snapshots.diff(old, new, stat=stat), mixed)
+    if turn is None and not task:
+        old, new = _find_snapshots_of_run(snapshots)
+        return Diff(old, new, snapshots.diff(old, new, **form), snapshots.list_mixed_files())
+    turns = _list_turns_of_task(project, run, task) if turn is None else [turn]
+    old, _ = _find_snapshots_of_turn(snapshots, run, turns[0], worktree)
+    _, new = _find_snapshots_of_turn(snapshots, run, turns[-1], worktree)
+    return Diff(old, new, snapshots.diff(old, new, **form))
 
 
 def open_file_reader(project: Project, run: RunDir) -> Callable[[str, str], bytes | None]:
@@ -306,8 +320,38 @@ def _list_choices(iterations: dict[int, str]) -> str:
     return f"choose from {earlier}{listed}, or `base` for the files before the run"
 
 
-def _on_branch(project: Project, record: RunRecord) -> tuple[str, str]:
-    """The first and the last commit of the branch of a run whose tasks have worktrees of their own."""
+def _find_on_branch(project: Project, run: RunDir, turn: int | None, task: str) -> tuple[str, str]:
+    """What to compare for a turn, a task or the whole of a run whose tasks have worktrees of their own."""
+    if turn is not None:
+        return _find_turn_on_branch(project, run, turn)
+    if not task:
+        return _find_ends_of_branch(project, run.record())
+    if commit := _find_merge_of_task(project, run, task):
+        return f"{commit}~", commit
+    turns = _list_turns_of_task(project, run, task)
+    return _find_turn_on_branch(project, run, turns[0])[0], _find_turn_on_branch(project, run, turns[-1])[1]
+
+
+def _find_merge_of_task(project: Project, run: RunDir, task: str) -> str:
+    """The commit that merged a task; empty if it is not merged."""
+    facts = read_facts(project, run)
+    merges = [merge for merge in facts.merges if name_task(merge.workspace, facts.tasks) == task]
+    return next((merge.commit for merge in reversed(merges) if merge.end is MergeResult.MERGED), "")
+
+
+def _list_turns_of_task(project: Project, run: RunDir, task: str) -> list[int]:
+    """The turns of the last attempt at a task that changed files."""
+    turns = [one for one in read_turns(project, run).turns if one.task and one.files]
+    of_task = [one for one in turns if one.task == task]
+    if not of_task:
+        known = ", ".join(dict.fromkeys(one.task for one in turns)) or "none"
+        what = f"run {run.id} has no task {task[:40]!r} that changed files"
+        raise UsageError(what, todo=f"these tasks did: {known}; or give the number of a turn")
+    return [one.number for one in of_task if one.key == of_task[-1].key]
+
+
+def _find_ends_of_branch(project: Project, record: RunRecord) -> tuple[str, str]:
+    """The first and the last commit of the branch of a run."""
     tip = Git(project.root).resolve_commit(HEADS + record.branch)
     if not tip:
         todo = "`git log --stat HEAD` shows what was merged from it"
@@ -343,12 +387,16 @@ def _find_merge_of(project: Project, run: RunDir, turn: int) -> tuple[str, str]:
     return worktree, merged[-1].commit if merged else ""
 
 
-def _find_snapshots(snapshots: Snapshots, run: RunDir, turn: int | None, worktree: str) -> tuple[str, str]:
-    """The snapshots before and after a turn, or the whole run. `worktree` is that of the turn, if it has its own."""
+def _find_snapshots_of_run(snapshots: Snapshots) -> tuple[str, str]:
+    """The snapshots before and after a run."""
     entries = snapshots.log()
-    if turn is None:
-        last = entries[-2] if entries[-1].label == STOPPED and len(entries) > 1 else entries[-1]
-        return snapshots.base_with_user_changes(), last.sha
+    last = entries[-2] if entries[-1].label == STOPPED and len(entries) > 1 else entries[-1]
+    return snapshots.base_with_user_changes(), last.sha
+
+
+def _find_snapshots_of_turn(snapshots: Snapshots, run: RunDir, turn: int, worktree: str) -> tuple[str, str]:
+    """The snapshots before and after a turn. `worktree` is that of the turn, if it has its own."""
+    entries = snapshots.log()
     at = next((i for i, e in enumerate(entries) if e.label.startswith(f"turn {turn} ")), None)
     if not at and worktree:
         what = f"turn {turn} of run {run.id} worked in its own copy of the tree, and none of it was merged"

@@ -20,7 +20,7 @@ from ralph.app.changes import (
 from ralph.app.runs import find_latest_run, refuse_inside_a_turn
 from ralph.app.steer import end_run, find_run_to_abort, is_over
 from ralph.app.views import find_changes_of_others
-from ralph.cli.console import agree, json_option, open_project, print_result, run_argument
+from ralph.cli.console import agree, complete_tasks, json_option, open_project, print_result, run_argument
 from ralph.cli.terminal import print_json, print_patch, print_text
 from ralph.core.errors import UsageError
 from ralph.core.text import clean_for_terminal, count
@@ -35,16 +35,19 @@ _force_option = click.option(
 
 @click.command("diff")
 @run_argument
-@click.argument("turn", required=False, type=int)
+@click.argument("part", required=False, metavar="[TURN|TASK]", shell_complete=complete_tasks)
 @click.option("--stat", is_flag=True, help="Show only the files and how many lines changed.")
 @json_option
-def diff(run: str | None, turn: int | None, stat: bool, as_json: bool) -> int:
-    """Show what RUN changed, or what one TURN of it changed. Default: the latest run."""
+def diff(run: str | None, part: str | None, stat: bool, as_json: bool) -> int:
+    """Show what RUN changed, or what one TURN or one TASK of it changed. Default: the latest run."""
     project = open_project()
-    if run and run.isascii() and run.isdigit() and len(run) < 6:
-        turn, run = int(run), None
+    if run and not part and (_is_turn(run) or run.startswith("task-")):
+        run, part = None, run
     chosen = find_latest_run(project, run)
-    found = diff_run(project, chosen, turn, stat=stat)
+    if part and _is_turn(part):
+        found = diff_run(project, chosen, int(part), stat=stat)
+    else:
+        found = diff_run(project, chosen, task=part or "", stat=stat)
     if as_json:
         facts = {"old": found.old, "new": found.new, "diff": found.text, "mixed": found.mixed}
         print_json(command="diff", run=chosen.id, **facts)
@@ -62,6 +65,10 @@ def diff(run: str | None, turn: int | None, stat: bool, as_json: bool) -> int:
             # Not on the standard output, so that the patch can be applied.
             print_text(f"note: these files also contain changes by {author or 'you'}: {_join(files)}", err=True)
     return 0
+
+
+def _is_turn(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 6
 
 
 @click.command("undo")

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ralph.cli.terminal import print_json, print_text
-from ralph.core.errors import UsageError
+from ralph.core.errors import RalphError, UsageError
 from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.text import clean_for_terminal, clean_text
 from ralph.store.runs import Project
@@ -37,19 +37,55 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON f
 
 
 def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """The ids of runs that begin like this, those that need the user first. For shells: it never fails."""
+    """The ids of runs that begin like this, those that need the user first."""
+
+    def list_ids(project: Project) -> list[tuple[str, str]]:
+        from ralph.app.views import read_run_list
+
+        rows = read_run_list(project).rows
+        if param.name == "session":
+            rows = tuple(row for row in rows if row["workflow"] in SESSION_WORKFLOWS)
+        return [(row["id"], row["headline"]) for row in rows]
+
+    return _offer(list_ids, incomplete)
+
+
+def complete_tasks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """The tasks of the run that the command names, or of the latest run."""
+
+    def list_tasks(project: Project) -> list[tuple[str, str]]:
+        from ralph.app.runs import find_latest_run
+        from ralph.app.views import read_facts
+
+        tasks = read_facts(project, find_latest_run(project, ctx.params.get("run"))).tasks
+        return [(task.id, task.title) for task in tasks]
+
+    return _offer(list_tasks, incomplete)
+
+
+def complete_roles(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """The roles of the run that the command names, or of the live run."""
+
+    def list_names(project: Project) -> list[tuple[str, str]]:
+        from ralph.app.runs import find_live_run
+        from ralph.app.workflows import list_roles
+        from ralph.documents.hats.definition import show_role
+
+        run = find_live_run(project, ctx.params.get("run"), "signal")
+        return [(show_role(role), "") for role in list_roles(run.record())]
+
+    return _offer(list_names, incomplete)
+
+
+def _offer(find: Callable[[Project], list[tuple[str, str]]], incomplete: str) -> list[Any]:
+    """The words that begin like this, each with a help text. For shells: it never fails."""
     from click.shell_completion import CompletionItem
 
-    from ralph.app.views import read_run_list
-    from ralph.core.errors import RalphError
-
     try:
-        rows = read_run_list(open_project()).rows
+        found = find(open_project())
     except (RalphError, OSError):
         return []
-    if param.name == "session":
-        rows = tuple(row for row in rows if row["workflow"] in SESSION_WORKFLOWS)
-    return [CompletionItem(row["id"], help=row["headline"]) for row in rows if row["id"].startswith(incomplete)]
+    return [CompletionItem(word, help=text) for word, text in found if word.startswith(incomplete)]
 
 
 run_argument = click.argument("run", required=False, shell_complete=complete_runs)

@@ -8,7 +8,15 @@ import click
 
 from ralph.app.runs import find_latest_run, find_live_run
 from ralph.app.steer import ReceiptRow, Sent, SignalRow, allow_hosts, answer_question, list_signals, send_signal
-from ralph.cli.console import clock_time, complete_runs, json_option, open_project, print_result, run_argument
+from ralph.cli.console import (
+    clock_time,
+    complete_roles,
+    complete_runs,
+    json_option,
+    open_project,
+    print_result,
+    run_argument,
+)
 from ralph.cli.render.run import comment_text
 from ralph.cli.terminal import print_json, print_text
 from ralph.core.codec import parse_time
@@ -27,7 +35,12 @@ run_option = click.option(
     help="The run. Default: the live run, or the only run that can continue.",
 )
 to_option = click.option(
-    "--to", "role", default="", metavar="ROLE", help="The role that should receive it. Default: all."
+    "--to",
+    "role",
+    default="",
+    metavar="ROLE",
+    shell_complete=complete_roles,
+    help="The role that should receive it. Default: all.",
 )
 now_option = click.option(
     "--now", is_flag=True, help="Interrupt the turn and continue the same conversation with your message."

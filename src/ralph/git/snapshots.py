@@ -98,12 +98,12 @@ class Undone:
     """Whether no earlier step of the run is left to undo."""
 
 
-def format_diff(git: Git, old: str, new: str, *, stat: bool) -> str:
+def format_diff(git: Git, old: str, new: str, *, stat: bool, ignores_space: bool = False) -> str:
     """What changed between two trees, as a patch or a summary of it."""
-    form = "--stat" if stat else "--patch"
+    form = ["--stat" if stat else "--patch", *(["--ignore-all-space"] if ignores_space else [])]
     # Without this setting, git writes every letter that is not ASCII as octal numbers.
     readable = ("-c", "core.quotePath=false")
-    return git.run(*readable, "diff-tree", "-r", "-M", form, "--color=never", old, new).out.decode(errors="replace")
+    return git.run(*readable, "diff-tree", "-r", "-M", *form, "--color=never", old, new).out.decode(errors="replace")
 
 
 def read_file(git: Git, commit: str, path: str) -> bytes | None:
@@ -275,9 +275,9 @@ class Snapshots:
         chunks = listed.out.decode(errors="replace").split("\0")[1:]
         return [_parse_entry(number, chunk) for number, chunk in enumerate(chunks)]
 
-    def diff(self, old: str, new: str | None = None, *, stat: bool = False) -> str:
+    def diff(self, old: str, new: str | None = None, *, stat: bool = False, ignores_space: bool = False) -> str:
         """What changed between two snapshots, or since one, as a patch or a summary of it."""
-        return format_diff(self._git, old, new or self.tree_now(), stat=stat)
+        return format_diff(self._git, old, new or self.tree_now(), stat=stat, ignores_space=ignores_space)
 
     def read_file(self, commit: str, path: str) -> bytes | None:
         """The content of a file in a snapshot; None if it is not there."""
