@@ -260,7 +260,7 @@ def test_running_session_takes_the_decision_about_its_knowledge(
     waits = "knowledge:\n  approval: signal\n  approval_timeout_minutes: 60\n"
     write_script(project, instructions=QUICK.format(waits))
     agent = shlex.join([sys.executable, "-I", str(AGENT)])
-    begins = {"asked": "note: 1 thing was learned", "early": "turn 2: "}[moment]
+    begins = {"asked": "note: what the session learned (1 file", "early": "turn 2: "}[moment]
     with project.start("session", "new", "Build the files", "--agent-command", agent, "--yes") as engine:
         assert engine.stdout
         next(line for line in engine.stdout if line.startswith(begins))

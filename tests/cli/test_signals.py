@@ -128,7 +128,7 @@ class TestSteering:
         project.work("true", "--max-iterations", "1")
         inputs = project.run / "signals" / "inputs"
         (inputs / "late.yaml").write_text("type: INFO\nmessage: by the way\n")
-        assert "waits for `ralph resume`" in project.ralph("signals").out
+        assert "waits until you resume the run" in project.ralph("signals").out
         assert project.ralph("abort").code == 0
         (inputs / "later.yaml").write_text("type: INFO\nmessage: too late\n")
         assert "will not be delivered: the run is over" in project.ralph("signals").out

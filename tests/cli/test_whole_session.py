@@ -54,6 +54,10 @@ def test_a_session_from_the_request_to_the_branch_of_the_user(project: Project) 
     assert (merged_task.code, "+++ b/a.txt" in merged_task.out, "d.txt" in merged_task.out) == (0, True, False)
     no_task = project.ralph("diff", run, "task-9")
     assert (no_task.code, "these tasks did: task-1" in no_task.err) == (2, True), no_task.said
+    checks = project.ralph("status", run).out
+    assert "since attempt 2 of task-2" in checks and "check:task" not in checks, checks
+    costs = [line for line in project.ralph("cost", run).out.splitlines() if line.startswith("turn ")]
+    assert len({line.index(" in ") for line in costs}) == 1, costs
     assert complete(project, "ralph", "diff", run, "task-") == ["task-1", "task-2", "task-3", "task-4"]
     assert complete(project, "ralph", "steer", "--run", run, "--to", "exec") == ["executor"]
     (project.root / "mine.txt").write_text("mine\n")

@@ -318,10 +318,10 @@ def test_a_run_is_started_after_its_plan_was_shown(browser: Any, tmp_path: Path)
         page = open_page(browser, server, "/")
         page.get_by_role("link", name="New run").click()
         page.get_by_label("Task").fill(f"Make it right {HOSTILE}")
-        page.get_by_label("Until").fill("it is nice")
-        page.locator(".note.fail", has_text="Until: Ralph cannot verify").wait_for()
-        assert page.get_by_label("Until").get_attribute("aria-invalid") == "true"
-        page.get_by_label("Until").fill("`python3 -B check.py` passes")
+        page.get_by_label("Done when").fill("it is nice")
+        page.locator(".note.fail", has_text="Done when: Ralph cannot verify").wait_for()
+        assert page.get_by_label("Done when").get_attribute("aria-invalid") == "true"
+        page.get_by_label("Done when").fill("`python3 -B check.py` passes")
         plan = page.get_by_label("Plan", exact=True)
         plan.get_by_text("You have not agreed to this yet").wait_for()
         plan.get_by_text(f"agent_command: {agent}").wait_for()
@@ -395,6 +395,8 @@ def test_hostile_text_stays_text_on_every_screen(page: Any, server: Server) -> N
     for tab, place in (("checks", "pre.out"), ("diff", "[data-comment=sent]"), ("signals", ".sig"), ("live", ".ev")):
         go(page, server, f"/r/{key}/{tab}")
         page.locator(place, has_text="window.hacked").first.wait_for()
+    page.get_by_role("button", name="Raw").click()
+    page.locator(".raw .out", has_text="window.hacked").first.wait_for()
     assert page.evaluate("window.hacked") is None
     assert page.locator("main img, main script, main iframe").count() == 0
     cut_and_remove(server, page, key)
@@ -428,6 +430,25 @@ def test_a_removed_line_is_commented_in_the_split_diff(page: Any, server: Server
     page.get_by_role("button", name="Keep", exact=True).click()
     page.locator("td.cm[colspan='6']", has_text="Keep this line.").wait_for()
     page.get_by_role("button", name="Discard").click()
+
+
+def test_whitespace_is_hidden_and_raw_output_has_its_colors(page: Any, server: Server) -> None:
+    show = "import sys; print('\\x1b[32mall good\\x1b[0m'); open('value.txt', 'w').write(' one\\nTWO\\nthree\\n')"
+    agent = shlex.join([sys.executable, "-c", show])
+    run = ("loop", "Change it", "--until", "`false` passes", "--agent-command", agent, "--max-iterations", "1")
+    (server.root / "value.txt").write_text("one\ntwo\nthree\n")
+    name = json.loads(server.ralph(*run, "--yes", "--json", ok=False).splitlines()[-1])["run"]
+    key = f"{name}@{project_name(server.root)}"
+    go(page, server, f"/r/{key}/diff")
+    page.locator("tr.add", has_text="one").wait_for()
+    page.get_by_label("Hide whitespace").check()
+    playwright.expect(page.locator("tr.add")).to_have_count(1, timeout=WAIT)
+    go(page, server, f"/r/{key}/live")
+    page.get_by_role("button", name="Raw").click()
+    playwright.expect(page.locator(".raw .out .c2")).to_have_text("all good", timeout=WAIT)
+    go(page, server, "/nope")
+    page.get_by_role("link", name="Go to the inbox").click()
+    page.get_by_label("Filter runs").wait_for()
 
 
 def test_two_viewers_see_the_same_and_a_lost_connection_loses_nothing(browser: Any, server: Server) -> None:

@@ -14,7 +14,7 @@ from ralph.cli.schema import COMMANDS
 from ralph.web.actions import GUARDED_ACTIONS, OPEN_ACTIONS
 
 ROUTES = ("/api/me", "/api/runs", "/api/runs/x@y", "/api/runs/x@y/diff", "/api/stream?runs=1", "/api/nothing")
-ROUTES += ("/api/runs/x@y/journal", "/api/export/x@y.html", "/api/schema")
+ROUTES += ("/api/runs/x@y/turns/1/raw", "/api/runs/x@y/journal", "/api/export/x@y.html", "/api/schema")
 
 
 @dataclass(frozen=True)
@@ -153,6 +153,12 @@ def test_paths_cannot_leave_their_directory(server: Server, path: str) -> None:
     answer = server.get(path.format(project=project_name(server.root), run=server.stopped))
     assert answer.status == 404
     assert "root:" not in answer.text and "def " not in answer.text
+
+
+def test_an_unknown_address_shows_the_page_and_an_unknown_route_says_so(server: Server) -> None:
+    page, route = server.get("/nope"), server.get("/api/nope")
+    assert (page.status, "/static/app.js" in page.text) == (404, True)
+    assert (route.status, route.error["what"]) == (404, "there is nothing at this address")
 
 
 def test_a_long_address_is_refused(server: Server) -> None:

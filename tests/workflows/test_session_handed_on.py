@@ -60,7 +60,7 @@ class TestKnowledge:
     def test_the_next_librarian_finds_it_and_the_user_can_still_keep_it(self) -> None:
         driver = self.waiting().until(State.KNOWLEDGE_APPROVAL)
         assert LEARNED in request(driver, "extract:2").inbox["knowledge/how-to/build.md"]
-        assert "1 thing was learned" in stop_of(driver).reason
+        assert "learned (1 file in" in stop_of(driver).reason
         driver.take(SignalAccepted(Signal("a", SignalType.APPROVE)))
         decision = driver.rules.decide(driver.state, driver.now)
         [work] = getattr(decision, "work", ())

@@ -1,6 +1,7 @@
 """The results of runs: `ralph report`, `ralph cost`, `ralph prompt` and `ralph export`."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -84,10 +85,7 @@ def cost(run: str | None, everything: bool, as_json: bool) -> int:
     runs = project.runs() if everything else [find_latest_run(project, run)]
     found = read_receipt(project, runs)
     by = {name: groups for name, groups in found.by.items() if everything or name != "run"}
-    lines = [
-        f"turn {item['turn']:<4} {item['work']:<16} {show_role(item['role']):<14} {item['agent'][:24]:<24} {_money(item)}"
-        for item in (() if everything else found.turns)
-    ]
+    lines = [] if everything else _turn_lines(found.turns)
     if not everything and len(found.turns) < found.total.turns:
         lines.insert(0, f"({found.total.turns - len(found.turns)} earlier turns are in the sums only)")
     for name, groups in by.items():
@@ -100,6 +98,17 @@ def cost(run: str | None, everything: bool, as_json: bool) -> int:
     for name, groups in by.items():
         facts[f"by_{name}"] = {key: _sums_json(sums) for key, sums in groups.items()}
     return print_result(as_json, lines, command="cost", **facts)
+
+
+def _turn_lines(turns: Sequence[dict[str, Any]]) -> list[str]:
+    """A line for each turn, in columns that are as wide as their longest entry."""
+    cells = [(f"turn {one['turn']}", one["work"], show_role(one["role"]), one["agent"][:24]) for one in turns]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for row, one in zip(cells, turns, strict=True):
+        padded = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)]
+        lines.append("  ".join([*padded, _money(one)]))
+    return lines
 
 
 def _sums_json(sums: Sums) -> dict[str, Any]:

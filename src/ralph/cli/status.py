@@ -152,5 +152,5 @@ def _need_lines(row: RunRow) -> list[str]:
         elif need.kind is NeedKind.CONFLICT:
             lines.append(f"CONFLICT: {one_line(need.text)}  ({need.command})")
         elif not row.done_by and not row.doubt:
-            lines.append(f"Next: {need.command}")
+            lines.append(f"Next: {need.command}" + (", or skip" if "skip" in need.options else ""))
     return lines

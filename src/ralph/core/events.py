@@ -89,6 +89,8 @@ class Stop:
     stage: Stage = field(default_factory=Stage, compare=False)
     evidence: Evidence | None = None
     """What supports a success, or why it is none."""
+    unfinished: tuple[str, ...] = ()
+    """What a session left unfinished when it asks for an approval. The reason says it, too."""
 
 
 Decision = Do | Stop
@@ -318,6 +320,8 @@ class RunEnded:
     """The limits with which the run was created; None if an older version of Ralph recorded the run."""
     unverified_change: Change | None = None
     """What turns changed that were interrupted; None if there is no such change."""
+    unfinished: tuple[str, ...] = ()
+    """What a session left unfinished when it asks for an approval. The reason says it, too."""
 
     @property
     def is_exposed(self) -> bool:

@@ -144,6 +144,7 @@ class Kernel(Generic[S]):
                 evidence=stop.evidence,
                 allowance=self.ledger.allowance,
                 unverified_change=self.ledger.add_up_unsettled_changes(),
+                unfinished=stop.unfinished,
             )
         )
         return stop

@@ -173,7 +173,7 @@ def _explain_waiting(view: RunView, signal: SignalView) -> str:
     if view.alive:
         return "waits"
     is_over = view.ended is not None and not view.ended.outcome.resumable
-    return "will not be delivered: the run is over" if is_over else "waits for `ralph resume`"
+    return "will not be delivered: the run is over" if is_over else "waits until you resume the run"
 
 
 def _describe_cost(view: RunView) -> str:
@@ -263,7 +263,7 @@ def _list_needs(view: RunView, now: float) -> tuple[Need, ...]:
 
 def _ask_for_approval(view: RunView) -> Need:
     """What a session that is running waits for after its last turn."""
-    text = f"What was learned waits for your approval; `ralph session skip {view.run.id}` drops it."
+    text = "What the session learned waits for your approval."
     command = f"ralph session approve {view.run.id}"
     return Need(NeedKind.APPROVAL, text, command, view.at, options=("approve", "skip"))
 
@@ -325,7 +325,7 @@ def _describe_end(view: RunView, ended: RunEnded) -> list[Need]:
             Outcome.AWAITING_GUIDANCE: f'ralph resume {run} --guidance "..."',
         }[outcome]
         options = ("approve", "skip") if outcome is Outcome.AWAITING_APPROVAL else ()
-        return [Need(_ASKING[outcome], ended.reason, command, at, options=options)]
+        return [Need(_ASKING[outcome], ended.reason, command, at, options=options, unfinished=ended.unfinished)]
     if outcome is Outcome.UNPROVEN:
         command = f'ralph accept {run} --because "..."'
         why = ended.evidence.reason if ended.evidence else ended.reason

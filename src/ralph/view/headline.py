@@ -65,7 +65,7 @@ def _describe_end(view: RunView) -> str:
     if outcome is Outcome.UNPROVEN and view.ended.evidence:
         return f"unproven: {view.ended.evidence.reason}".rstrip(".")
     words = outcome.value.replace("-", " ")
-    says_outcome = bool(reason) and (outcome in _LIMITS or reason.lower().startswith(words))
+    says_outcome = bool(reason) and (outcome in _NAMED_BY_REASON or reason.lower().startswith(words))
     first = reason if says_outcome else ": ".join(part for part in (words, reason) if part)
     if outcome in _REASON_IS_ENOUGH:
         return first.rstrip(".")
@@ -83,15 +83,16 @@ def _is_last_turn_unverified(view: RunView) -> bool:
     return last.is_iteration and last.files > 0 and last.ended_at is not None and last.ended_at > max(checked)
 
 
-_LIMITS = (
+_NAMED_BY_REASON = (
     Outcome.LIMIT_ITERATIONS,
     Outcome.LIMIT_TIME,
     Outcome.LIMIT_DEADLINE,
     Outcome.LIMIT_COST,
     Outcome.LIMIT_TOKENS,
     Outcome.LIMIT_QUOTA,
+    Outcome.AWAITING_APPROVAL,
 )
-"""Outcomes whose reason always names the limit."""
+"""Outcomes whose reason always names the limit, or what waits."""
 _REASON_IS_ENOUGH = (
     Outcome.UNVERIFIABLE,
     Outcome.UNPROVEN,

@@ -10,7 +10,7 @@ from typing import Any
 from ralph.core.limits import Spent
 from ralph.core.values import value
 
-FORM = "7"
+FORM = "8"
 """Changes with what a view or a row contains. Cached ones of another form are not used."""
 
 
@@ -76,6 +76,8 @@ class Need:
     branch: str = ""
     findings: tuple[str, ...] = ()
     """What the guards found, if nothing else prevents success: the user decides whether it is right."""
+    unfinished: tuple[str, ...] = ()
+    """What a session left unfinished before it asks for an approval."""
 
 
 @value

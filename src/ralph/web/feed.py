@@ -22,6 +22,7 @@ from typing import Any
 from ralph.core.errors import RalphError
 from ralph.core.text import show_directions
 from ralph.store.journal import read_last_lines, read_raw
+from ralph.view.labels import describe_means
 
 QUEUE_LIMIT = 4000
 KEPT = 2000
@@ -309,7 +310,7 @@ def shorten_event(line: dict[str, Any]) -> dict[str, Any]:
     shown: dict[str, Any] = {name: line[name] for name in ("kind", "at", "is_error", "is_sub_agent") if name in line}
     # Earlier versions of Ralph wrote `tool`.
     if means := line.get("means") or line.get("tool"):
-        shown["means"] = means
+        shown["means"] = describe_means(str(means))
     text = show_directions(str(line.get("text", "")))
     shown["text"] = text[:_TEXT_CHARS]
     if len(text) > _TEXT_CHARS:

@@ -28,6 +28,7 @@ from ralph.store.files import open_regular, to_bytes
 from ralph.store.journal import read_raw
 from ralph.store.projects import name_project
 from ralph.view import labels
+from ralph.view.ansi import split_colors
 from ralph.view.json_form import to_json, view_schema
 from ralph.web.access import PROOF_SECONDS, AccessControl, Role, User, has_passphrase
 from ralph.web.actions import GUARDED_ACTIONS, OPEN_ACTIONS, describe_plan, plan_new_run, read_text, start_new_run
@@ -37,7 +38,7 @@ from ralph.web.runs import FoundRun, NoSuchRunError, RunIndex, Snoozes
 
 STATIC = Path(__file__).parent / "static"
 PAGE_ROWS = 100
-RANGE_LINES, RANGE_BYTES = 500, 256 * 1024
+RANGE_LINES, RANGE_BYTES, RAW_BYTES = 500, 256 * 1024, 64 * 1024
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 Handler = Callable[[Request], Awaitable[Response]]
@@ -63,6 +64,7 @@ class Site:
             Route("/api/runs/{key}", read(self.view)),
             Route("/api/runs/{key}/turns/{turn:int}/events", read(self.turn_events)),
             Route("/api/runs/{key}/turns/{turn:int}/prompt", read(self.prompt)),
+            Route("/api/runs/{key}/turns/{turn:int}/raw", read(self.raw_output)),
             Route("/api/runs/{key}/output", read(self.output)),
             Route("/api/runs/{key}/journal", read(self.journal)),
             Route("/api/runs/{key}/diff", read(self.diff)),
@@ -82,6 +84,7 @@ class Site:
             Route("/new", _page),
             Route("/r/{key}", _page),
             Route("/r/{key}/{tab}", _page),
+            Route("/{rest:path}", _no_page),
         ]
         return Starlette(routes=routes)
 
@@ -200,6 +203,13 @@ class Site:
             raise NoSuchRunError("there is no such turn", todo="choose another turn")
         return _read_range(directory / "prompt.md", 0)
 
+    def raw_output(self, request: Request) -> dict[str, Any]:
+        """The end of what the program of a turn printed, in parts with their colors."""
+        directory = find_turn(self.find(request).run.path, int(request.path_params["turn"]))
+        if directory is None:
+            raise NoSuchRunError("there is no such turn", todo="choose another turn")
+        return {name: _read_end(directory / name) for name in ("stdout", "stderr")}
+
     def output(self, request: Request) -> dict[str, Any]:
         """The whole output of a check, a range at a time."""
         found, log = self.find(request), request.query_params.get("log", "")
@@ -258,9 +268,12 @@ class Site:
         raise NoSuchRunError("there is no such document", where=clean_text(name)[:200], todo="choose one of the list")
 
     def diff(self, request: Request) -> dict[str, Any]:
-        """What a run or one of its turns changed, as files, hunks and lines."""
-        found, turn = self.find(request), request.query_params.get("turn")
-        found_diff = diff_run(found.project, found.run, _number(turn, "turn") if turn else None)
+        """What a run, one of its turns or one of its tasks changed, as files, hunks and lines."""
+        found, query = self.find(request), request.query_params
+        turn, task = query.get("turn"), query.get("task", "")
+        ignores_space = query.get("space") == "ignore"
+        number = _number(turn, "turn") if turn else None
+        found_diff = diff_run(found.project, found.run, number, task=task, ignores_space=ignores_space)
         return {"old": found_diff.old, "new": found_diff.new, "files": parse_diff(found_diff.text)}
 
     def find(self, request: Request) -> FoundRun:
@@ -403,6 +416,22 @@ def _read_range(path: Path, offset: int) -> dict[str, Any]:
     return {"text": text, "offset": offset, "next": following if following < size else None, "size": size}
 
 
+def _read_end(path: Path) -> dict[str, Any]:
+    """The end of the output of a program, from a line break on."""
+    try:
+        descriptor = open_regular(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return {"parts": [], "left_out": 0}
+    with os.fdopen(descriptor, "rb") as file:
+        left_out = max(0, os.fstat(descriptor).st_size - RAW_BYTES)
+        file.seek(left_out)
+        data = file.read(RAW_BYTES)
+    if left_out:
+        first, _, data = data.partition(b"\n")
+        left_out += len(first) + 1
+    return {"parts": split_colors(data.decode(errors="replace")), "left_out": left_out}
+
+
 def json_response(data: Any, status: int = 200) -> Response:
     """JSON with the version of its form."""
     if isinstance(data, dict):
@@ -459,7 +488,12 @@ async def _healthz(request: Request) -> Response:
 
 
 async def _no_route(request: Request) -> Response:
-    return json_error(404, "there is nothing at this address")
+    return json_error(404, "there is nothing at this address", "docs/web.md lists the addresses")
+
+
+async def _no_page(request: Request) -> Response:
+    """The page at an address that it does not know. It says so, and shows the way back."""
+    return FileResponse(STATIC / "index.html", 404, media_type="text/html", headers={"cache-control": "no-cache"})
 
 
 async def _page(request: Request) -> Response:

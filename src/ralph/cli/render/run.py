@@ -9,13 +9,14 @@ from ralph.view.attention import span
 from ralph.view.headline import describe_failure
 from ralph.view.labels import describe_attribution, describe_means
 from ralph.view.model import ActionView, CheckView, CommentView, RunView
+from ralph.view.work import describe_work
 
 _MARKS = {CheckStatus.PASSED: "PASS", CheckStatus.FAILED: "FAIL"}
 
 
 def view_lines(view: RunView) -> list[str]:
     """Everything that matters about one run."""
-    lines = _section("Checks", [_check_line(check) for check in view.checks])
+    lines = _section("Checks", [_check_line(view, check) for check in view.checks])
     is_valid = not (view.alive or view.doubt or view.taken_back)
     evidence = view.ended.evidence if view.ended and is_valid else None
     lines += _section("Evidence", [one_line(evidence.sentence)] if evidence else [])
@@ -44,11 +45,12 @@ def _section(title: str, lines: list[str]) -> list[str]:
     return ["", title, *(f"  {line}" for line in lines)] if lines else []
 
 
-def _check_line(check: CheckView) -> str:
+def _check_line(view: RunView, check: CheckView) -> str:
     mark = "    " if check.status is None else _MARKS.get(check.status, "????")
     facts = [describe_attribution(check.attribution)] if check.attribution else []
     if check.since and check.runs > 1 and check.since.key != str(BASELINE):
-        facts.append(f"since {check.since.key}")
+        when = describe_work(view.workflow, check.since.key, view.tasks)
+        facts.append(f"since {when.removeprefix('in ')}")
     facts += ["flaky"] if check.flaky else []
     scope = f"{check.scope}: " if check.scope else ""
     text = f"{mark} {scope}{check.title}" + (f"  ({', '.join(facts)})" if facts else "")

@@ -14,6 +14,7 @@ from ralph.view.labels import (
     Label,
     describe_attribution,
     describe_end,
+    describe_means,
     describe_signal,
     describe_task,
     label_grade,
@@ -389,7 +390,11 @@ def _comment(comment: CommentView) -> Markup:
     acks = []
     for receipt in comment.receipts[:1]:
         acks.append(
-            ("pass", "pass", f"Received by turn {receipt.turn} ({show_role(receipt.role)}), by {receipt.means}")
+            (
+                "pass",
+                "pass",
+                f"Received by turn {receipt.turn} ({show_role(receipt.role)}), {describe_means(receipt.means)}",
+            )
         )
     if not acks:
         acks.append(("wait", "idle", "No turn has received it"))

@@ -1,6 +1,6 @@
 // The page: routes, the top bar, login, the passphrase, and what is the same on every screen.
 import { render } from './vendor/preact.js';
-import { html, areKeysOn, Dialog, Icon, listKeys, Loading, ErrorNote, Note, switchKeys, useEffect, useKeys, useLayoutEffect, useRef, useState } from './lib.js';
+import { html, areKeysOn, Dialog, Empty, Icon, listKeys, Loading, ErrorNote, Note, switchKeys, useEffect, useKeys, useLayoutEffect, useRef, useState } from './lib.js';
 import { askOtherTabs, get, onPassphrase, setToken, takeToken } from './api.js';
 import { Inbox } from './inbox.js';
 import { NewRun } from './new.js';
@@ -162,6 +162,10 @@ function App() {
   if (match) {
     const key = decodeURIComponent(match[1]);
     screen = html`<${RunPage} key=${key} id=${key} tab=${match[2] || ''} ...${shared} />`;
+  }
+  if (!match && !['/', '/runs', '/new'].includes(path)) {
+    screen = html`<main class="page" id="main"><div class="box"><${Empty} title="There is nothing at this address">
+      <p><code>${path}</code></p><a class="btn" href="/">Go to the inbox</a><//></div></main>`;
   }
   return html`<a class="skip btn" href="#main">Skip to content</a>${bar}
     ${!match && !me.has_passphrase && !me.read_only && me.role === 'admin' && html`<div class="strip"><${Note} icon="none">You can watch,

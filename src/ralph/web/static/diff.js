@@ -2,22 +2,26 @@
 import { html, areKeysOn, Badge, clock, count, Empty, ErrorNote, Icon, Loading, onCtrlEnter, Prose, roleName, useEffect, useKeys, useLayoutEffect, useMedia, useRef, useState } from './lib.js';
 import { act, get } from './api.js';
 
-export function useDiff(view, turn, isWanted = true) {
+// `part` is the number of a turn, the id of a task, or empty for the whole run.
+export function useDiff(view, part, isWanted = true, hidesSpace = false) {
   const [state, setState] = useState({ data: null, error: null });
   const changed = view.turns.filter((one) => one.end !== null).length;
   useEffect(() => {
     if (!isWanted) return undefined;
     let isCurrent = true;
-    get(`/api/runs/${encodeURIComponent(view.key)}/diff${turn ? `?turn=${turn}` : ''}`)
+    const query = new URLSearchParams(part ? { [/^\d+$/.test(part) ? 'turn' : 'task']: part } : {});
+    if (hidesSpace) query.set('space', 'ignore');
+    get(`/api/runs/${encodeURIComponent(view.key)}/diff?${query}`)
       .then((data) => isCurrent && setState({ data, error: null }))
       .catch((error) => isCurrent && setState((before) => ({ data: before.data, error })));
     return () => { isCurrent = false; };
-  }, [view.key, turn, changed, isWanted]);
+  }, [view.key, part, changed, isWanted, hidesSpace]);
   return state;
 }
 
 export function DiffTab({ view, me, turn, onTurn }) {
-  const { data, error } = useDiff(view, turn);
+  const [hidesSpace, setHidesSpace] = useState(false);
+  const { data, error } = useDiff(view, turn, true, hidesSpace);
   const [drafts, setDrafts] = useDrafts(view.key);
   const [closed, setClosed] = useState({});
   const [isSplit, setIsSplit] = useSplit();
@@ -42,6 +46,7 @@ export function DiffTab({ view, me, turn, onTurn }) {
   useKeys({ C: ['Send the comments', send] }, 'Diff');
   useKeys({ j: ['Next line', null], k: ['Previous line', null], c: ['Comment on the line', null] }, 'On a focused line of the diff');
   const turns = view.turns.filter((one) => one.files);
+  const tasks = view.tasks.filter((task) => turns.some((one) => one.task === task.id));
   const added = files.reduce((sum, file) => sum + file.added, 0);
   const removed = files.reduce((sum, file) => sum + file.removed, 0);
   return html`<aside class="pane side l" aria-label="Files"><div class="sec"><h2>${count(files.length, 'file')}</h2><${Stat} added=${added}
@@ -57,14 +62,17 @@ export function DiffTab({ view, me, turn, onTurn }) {
     || '…'}</span><span class="sm dimmer now">draft</span></a></li>`)}</ul></div>`}</aside>
     <section class="diff-main" aria-label="Diff"><div class="pane"><div class="row bar-diff"><label class="pick"><span class="sr">Changes of</span>
         <select value=${turn} onChange=${(event) => onTurn(event.target.value)}><option value="">Whole run, base to now</option>
+        ${tasks.map((task) => html`<option value=${task.id}>${task.id} ${task.title}</option>`)}
         ${turns.map((one) => html`<option value=${String(one.number)}>${one.is_iteration ? `Iteration of turn ${one.number}` : `Turn ${one.number}`} (${roleName(one.role)}${one.task
     ? `, ${one.task}` : ''}), ${count(one.files, 'file')}</option>`)}</select></label>
         <div class="seg only-wide" role="group" aria-label="Layout"><button aria-pressed=${!isSplit} onClick=${() => setIsSplit(false)}>Unified</button>
           <button aria-pressed=${isSplit} onClick=${() => setIsSplit(true)}>Split</button></div>
+        <label class="row now sm"><input type="checkbox" checked=${hidesSpace} onChange=${(event) => setHidesSpace(event.target.checked)} />Hide whitespace</label>
         <span class="sm dimmer only-wide">${isMine ? 'Click a line to comment on it.' : ''}</span></div>
       ${error && html`<${ErrorNote} error=${error} />`}
       ${!data && !error && html`<${Loading} lines=${8} />`}
-      ${data && !files.length && html`<div class="box"><${Empty} title="Nothing changed">${turn ? 'This turn changed no files.' : 'The run has changed no files so far.'}<//></div>`}
+      ${data && !files.length && html`<div class="box"><${Empty} title="Nothing changed">${hidesSpace ? 'Only whitespace may have changed, which is hidden.'
+    : turn ? 'This turn changed no files.' : 'The run has changed no files so far.'}<//></div>`}
       ${files.map((file) => html`<article class="box" id=${fileId(file.path)} key=${file.path}><header>
         <button class="linkish plain" aria-expanded=${!closed[file.path]} aria-label=${`Fold ${file.path}`}
           onClick=${() => setClosed({ ...closed, [file.path]: !closed[file.path] })}><${Icon} name=${closed[file.path] ? 'right' : 'down'} tone="idle" /></button>

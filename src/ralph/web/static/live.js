@@ -24,6 +24,7 @@ function Turn({ view, turn, live, now }) {
     || event.text.toLowerCase().includes(search.toLowerCase()))), [events, search]);
   const [isFollowing, setFollowing] = useState(true);
   const [all, setAll] = useState(false);
+  const [isRaw, setIsRaw] = useState(false);
   const list = useRef(null);
   const seen = useRef(0);
   const isRunning = turn.end === null;
@@ -44,9 +45,10 @@ function Turn({ view, turn, live, now }) {
       <h3 class="cut">${title}</h3><span class="dim sm now cut agent only-wide" title=${turn.agent}>${agentName(turn.agent)}${turn.place ? ` on ${turn.place}` : ''}</span><span class="grow"></span>
       <label class="field sm only-wide"><span class="sr">Search this turn</span><input placeholder="Search" value=${search}
         onInput=${(event) => setSearch(event.target.value)} /></label>
+      <button class="btn sm quiet" aria-pressed=${isRaw} onClick=${() => setIsRaw(!isRaw)}>Raw</button>
       <span class="sm dim now">turn ${turn.number}</span><span class="sm dimmer now">${span((turn.ended_at || now) - turn.started_at)}
       ${cost ? ` · ${money(cost)}` : ''}</span></header>
-    ${error && html`<${ErrorNote} error=${error} />`}
+    ${isRaw ? html`<${RawOutput} view=${view} turn=${turn} changes=${events.length} />` : html`${error && html`<${ErrorNote} error=${error} />`}
     ${!events.length && !error && html`<${Empty} title=${isRunning ? 'The agent has said nothing yet' : 'The agent said nothing'}>
       ${isRunning ? 'What it says and does shows here.' : turn.error}<//>`}
     ${shown.length < items.length && html`<p class="earlier"><button class="btn sm" onClick=${() => setAll(true)}>Show
@@ -61,7 +63,23 @@ function Turn({ view, turn, live, now }) {
         ${(turn.error || turn.summary) && html`<p class="sm dim below">${turn.error || turn.summary}</p>`}</li>`}</ul>
     ${isRunning && !isFollowing && html`<${Note} icon="pause">Follow is off. <button class="linkish"
       onClick=${() => setFollowing(true)}>Go to the newest</button>${items.length > seen.current
-  ? `, ${items.length - seen.current} more` : ''}.<//>`}</article>`;
+  ? `, ${items.length - seen.current} more` : ''}.<//>`}`}</article>`;
+}
+
+// What the program of the turn printed, with its colors. The parts are text, so nothing in them runs.
+function RawOutput({ view, turn, changes }) {
+  const [found, setFound] = useState({ data: null, error: null });
+  useEffect(() => {
+    get(`/api/runs/${encodeURIComponent(view.key)}/turns/${turn.number}/raw`)
+      .then((data) => setFound({ data, error: null }), (error) => setFound({ data: null, error }));
+  }, [turn.number, turn.end, changes]);
+  if (found.error) return html`<${ErrorNote} error=${found.error} />`;
+  if (!found.data) return null;
+  const shown = ['stdout', 'stderr'].filter((name) => found.data[name].parts.length);
+  if (!shown.length) return html`<${Empty} title=${turn.end === null ? 'The program has printed nothing yet' : 'The program printed nothing'} />`;
+  return shown.map((name) => html`<section key=${name} class="in raw" aria-label=${name}><p class="sm dim">${name}${found.data[name].left_out > 0
+    ? `, the end of it: ${Math.ceil(found.data[name].left_out / 1024)} KB are left out` : ''}</p>
+    <pre class="out" tabindex="0">${found.data[name].parts.map(([style, text]) => html`<i class=${style}>${text}</i>`)}</pre></section>`);
 }
 
 // Fetch what is there, then add what the stream brings. Each event counts once, by its number.
@@ -155,7 +173,7 @@ function Item({ item, isLast = false }) {
   }
   if (item.kind === 'result') return null;
   const tone = ['error', 'denied'].includes(item.kind) ? 'fail' : ['warning', 'limit'].includes(item.kind) ? 'need' : '';
-  const text = item.kind === 'received' ? `Message received${event.means ? ` via ${event.means}` : ''}` : event.text;
+  const text = item.kind === 'received' ? `Message received${event.means ? `, ${event.means}` : ''}` : event.text;
   return html`<li class=${`ev ${item.kind}`}><div class="h"><${Icon} name=${ICONS[item.kind] || 'none'} tone=${tone} />
     <span class="words">${item.kind === 'received' ? html`<b>${text}</b>` : html`<${Prose} text=${text} />`}</span><${Time} at=${event.at} /></div></li>`;
 }

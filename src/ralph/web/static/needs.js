@@ -134,15 +134,9 @@ function Learned({ found }) {
       <summary><b>${item.title}</b> <span class="sm dim">${item.category}</span></summary><div class="out">${item.text}</div></details>`)}</div>`;
 }
 
-// What the session left unfinished, if anything. The rest of the text names commands, which the buttons stand for.
-function unfinished(text) {
-  const [before, asks] = text.split(/(?:^|; )\d+ things? (?:was|were) learned, /);
-  return asks === undefined ? '' : before;
-}
-
 function Approval({ row, need, run, isMine, isSending, action, card, id }) {
   const found = useLearned(row.key);
-  const left = unfinished(need.text);
+  const left = need.unfinished.join('; ');
   const [text, setText] = useState('');
   const choose = (choice, said) => run('approve', { choice, text }, said);
   const keep = () => choose('approve', 'Approved. The session keeps what it learned and continues.');

@@ -11,16 +11,23 @@ const WORKFLOWS = {
 };
 
 // The fields by the names that errors of the server have for them.
-const FIELDS = { '--until': ['until', 'Until'], until: ['until', 'Until'], checks: ['until', 'Check'], '--check': ['until', 'Check'], task: ['task', 'Task'], agents: ['agent', 'Agent'],
-  preset: ['preset', 'Preset'], max_iterations: ['iterations', 'Iterations at most'], max_cost: ['cost', 'Dollars at most'], timeout: ['minutes', 'Minutes at most'] };
+const FIELDS = { '--until': ['until', 'Done when'], until: ['until', 'Done when'], checks: ['until', 'Check'], '--check': ['until', 'Check'], task: ['task', 'Task'],
+  agents: ['agent', 'Agent'], '--agent': ['agent', 'Agent'], preset: ['preset', 'Preset'], max_iterations: ['iterations', 'Iterations at most'],
+  '--max-iterations': ['iterations', 'Iterations at most'], max_cost: ['cost', 'Dollars at most'], '--max-cost': ['cost', 'Dollars at most'],
+  timeout: ['minutes', 'Minutes at most'], '--timeout': ['minutes', 'Minutes at most'], '--worktree': ['worktree', 'Work in a worktree'] };
+
+// A text of the server with the labels of the form instead of the options of the command line. What to write needs no option before it.
+function nameFields(text) {
+  return String(text || '').replace(/(write (?:the command: )?|for example )--(?:until|check) /g, '$1')
+    .replace(/(?:pass |add )?(--[a-z-]+)/g, (whole, option) => (FIELDS[option] ? `${whole === option ? '' : 'use '}“${FIELDS[option][1]}”` : whole));
+}
 
 // What is wrong, with the name of the field instead of that of the option.
 function FormError({ error }) {
   const [, label] = FIELDS[error.where] || [];
-  if (!label) return html`<${ErrorNote} error=${error} />`;
+  if (!label) return html`<${ErrorNote} error=${{ ...error, what: nameFields(error.what), todo: nameFields(error.todo) }} />`;
   const what = error.what.replace(new RegExp(`^(${error.where}) is `), 'This is ');
-  const todo = (error.todo || '').replaceAll('--until ', '').replaceAll('--check ', '');
-  return html`<${ErrorNote} error=${{ what: `${label}: ${what}`, todo }} />`;
+  return html`<${ErrorNote} error=${{ what: `${label}: ${nameFields(what)}`, todo: nameFields(error.todo) }} />`;
 }
 
 export function NewRun({ me, project }) {
@@ -64,7 +71,7 @@ export function NewRun({ me, project }) {
       <label class="formrow"><span class="lab">Task</span><span class="composer"><textarea ref=${area} rows="4" value=${form.task} disabled=${!isMine}
         placeholder="Fix the failing tests" onInput=${change('task')} onKeyDown=${onCtrlEnter(start)}></textarea></span></label>
       ${form.workflow === 'hats' && text('preset', 'Preset', 'A name from `ralph hats list`, or empty for ralph.yml.', 'tdd')}
-      ${text('until', form.workflow === 'loop' ? 'Until' : 'Check', form.workflow === 'loop' ? '' : 'Optional.', '`pytest -q` passes')}
+      ${text('until', form.workflow === 'loop' ? 'Done when' : 'Check', form.workflow === 'loop' ? 'A command between backticks, and what it must do.' : 'Optional.', '`pytest -q` passes')}
       ${text('agent', 'Agent', 'Empty for the one in your settings.', 'claude')}
       <div class="formrow three">${form.workflow !== 'session' && text('iterations', 'Iterations at most', '', '10')}
         ${text('cost', 'Dollars at most', '', 'no limit')}${text('minutes', 'Minutes at most', '', form.workflow === 'session' ? 'no limit' : '60')}</div>
@@ -86,14 +93,14 @@ function Plan({ plan }) {
     : 'None: the result cannot be verified.'}</dd>
     <dt>Agent</dt><dd>${Object.entries(plan.agents).map(([label, command]) => html`<details><summary>${label}</summary><pre class="out" tabindex="0">${command}</pre></details>`)}</dd>
     <dt>Directory</dt><dd>${plan.directory}</dd>
-    <dt>At most</dt><dd>${plan.worst_case}</dd>
+    <dt>At most</dt><dd>${nameFields(plan.worst_case)}</dd>
     <dt>Limits</dt><dd class="dim">${plan.limits.filter(([, value]) => value !== 'no limit').map(([name, value]) => `${name}: ${value}`).join(', ')}</dd>
-    ${plan.notices.length > 0 && html`<dt>Notes</dt><dd><ul>${plan.notices.map((one) => html`<li class="spaced"><${Prose} text=${sentence(one)} /></li>`)}</ul></dd>`}</dl>
+    ${plan.notices.length > 0 && html`<dt>Notes</dt><dd><ul>${plan.notices.map((one) => html`<li class="spaced"><${Prose} text=${sentence(nameFields(one))} /></li>`)}</ul></dd>`}</dl>
     <details class="below"><summary class="link">First prompt</summary><pre class="out tall" tabindex="0">${plan.prompt || 'The plan decides.'}</pre></details>
     ${consent.is_required && html`<div class="consent"><p class="row"><${Icon} name="warn" tone="need" /><b>You have not agreed to this yet</b></p>
       <ul>${consent.items.map((item) => html`<li><p>${item.name}${item.is_changed ? ', changed since you agreed' : ''}</p>
         ${!item.name.endsWith(` ${item.text}`) && html`<pre class="out tall" tabindex="0">${item.text}</pre>`}</li>`)}</ul></div>`}
-    <p class="dim below about"><${Prose} text=${consent.about} /></p>`;
+    <p class="dim below about"><${Prose} text=${nameFields(consent.about)} /></p>`;
 }
 
 // The plan follows the form. It is asked for when the user stops typing, and is the same as `--dry-run`.

@@ -195,7 +195,8 @@ def accept_knowledge(settings: SessionSettings, state: SessionState, result: Tur
     minutes = state.limits.approval_minutes
     if state.limits.approval == "signal" and minutes is not None:
         state = state.with_notice(
-            f"{_ask_for_approval(settings, state, len(staged))}; Ralph waits {minutes:g} minutes for it"
+            f"{_describe_learned(settings, state, len(staged))}: `ralph session approve {settings.id}` keeps it,"
+            f" `ralph session skip {settings.id}` does not; Ralph waits {minutes:g} minutes for it"
         )
     return state.with_state(State.KNOWLEDGE_APPROVAL)
 
@@ -247,16 +248,16 @@ def decide_approval(settings: SessionSettings, state: SessionState, now: float) 
             )
             return replace(end, reason=f"{end.reason}; {late}")
         left = [] if state.metadata.status == Status.COMPLETED else describe_unfinished(settings, state)
-        return Stop(Outcome.AWAITING_APPROVAL, "; ".join([*left, _ask_for_approval(settings, state, len(found))]))
+        reason = "; ".join([*left, f"{_describe_learned(settings, state, len(found))} waits for your approval"])
+        return Stop(Outcome.AWAITING_APPROVAL, reason, unfinished=tuple(left))
     message = f"docs: what session {settings.id} learned in iteration {number}"
     return Do((Promote(str(SessionKey(SessionWork.PROMOTE, iteration=number)), f"knowledge/{number}", message, found),))
 
 
-def _ask_for_approval(settings: SessionSettings, state: SessionState, number: int) -> str:
-    """Where the things are that were learned, and how the user says whether they are kept."""
-    what, it = ("1 thing was", "it") if number == 1 else (f"{number} things were", "them")
-    how = f"`ralph session approve {settings.id}` keeps {it}, `ralph session skip {settings.id}` does not"
-    return f"{what} learned, in {settings.layout.knowledge_directory(state.metadata.iteration)}: {how}"
+def _describe_learned(settings: SessionSettings, state: SessionState, number: int) -> str:
+    """How many things were learned, and where they are."""
+    place = settings.layout.knowledge_directory(state.metadata.iteration)
+    return f"what the session learned ({count(number, 'file')} in {place})"
 
 
 def describe_stage(settings: SessionSettings, state: SessionState) -> Stage:
