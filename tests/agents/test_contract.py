@@ -299,7 +299,7 @@ BROKEN: list[tuple[str, type[Adapter] | dict[str, Any], str]] = [
     ("it_reports_what_its_abilities_say", reading(to_events=without(USAGE)), "tokens is True"),
     ("it_reports_what_its_abilities_say", with_(abilities=replace(CAN, cost=True)), "cost is True"),
     ("it_reports_what_its_abilities_say", with_(abilities=replace(CAN, tokens=False)), "tokens is False"),
-    ("tokens_are_counted_once", with_(reader=lambda self, call, before: Counting()), "counted as .1860, 50."),
+    ("tokens_are_counted_once", with_(reader=lambda self, call, before: Counting()), "tokens are .1860, 50."),
     ("tokens_are_counted_once", reading(to_events=changed(USAGE, usage=Usage(-5, 1))), "negative"),
     (
         "a_failure_is_reported",

@@ -41,7 +41,7 @@ def test_the_page_can_be_printed_and_is_not_replaced_by_accident(project: Projec
     assert project.play(SUCCEEDS).code == 0
     (project.root / "mine.html").write_text("mine")
     refused = project.ralph("export", "--html", "-o", "mine.html")
-    assert (refused.code, "mine.html exists already" in refused.err, "--force" in refused.err) == (2, True, True)
+    assert (refused.code, "mine.html already exists" in refused.err, "--force" in refused.err) == (2, True, True)
     assert (project.root / "mine.html").read_text() == "mine"
     replaced = project.ralph("export", "--html", "-o", "mine.html", "--force", "--json").json
     assert (replaced["path"], replaced["run"]) == ("mine.html", project.run.name)

@@ -100,7 +100,7 @@ def test_task_that_the_user_marks_as_done_is_done_all_the_same(project: Project,
     place.write_text(place.read_text().replace(f"- [ ] {task}", f"- [x] {task}"))
     done = project.ralph("session", "resume")
     verb = "accepted" if layout == "classic" else "merged"
-    why = f"progress.md marks {task} as done, but Ralph has not {verb} it: it is to do. Mark it [C] to leave it out."
+    why = f"progress.md marks {task} as done, but Ralph has not {verb} it: it still has to be done. Mark it [C] to leave it out."
     assert (done.code, why in done.out) == (0, True), done.said
     assert executing(project, task) and f"- [x] {task} (" in place.read_text()
     assert not file or (project.root / file).exists()

@@ -626,7 +626,7 @@ class TestWithoutBackticks:
             ("the tests never fail", "write --until '`make test` passes'"),
             ("pytest exit code is 0", "write --until '`pytest` passes'"),
             ("`pytest` exits with 2", "'`! pytest` passes'"),
-            ("exit code 0", "say of which command: --until '`COMMAND` passes'"),
+            ("exit code 0", "say which command: --until '`COMMAND` passes'"),
             ("mypy . <= 3 errors", "'errors from `mypy .` <= 3'"),
             ("`mypy .` has fewer than 3 errors", "'errors from `mypy .` < 3'"),
             ("npm run build succeeds without warnings", "'warnings from `npm run build` == 0'"),

@@ -582,7 +582,7 @@ def test_task_that_the_user_marks_as_done_is_done_only_if_it_was_accepted() -> N
     workflow, path = rules(), f"{HOME}/progress.md"
     documents = begun(progress_md="- [x] task-1\n- [x] task-2\n")
     state = workflow.load(documents)
-    wanted = "progress.md marks {0} as done, but Ralph has not accepted it: it is to do. Mark it [C] to leave it out."
+    wanted = "progress.md marks {0} as done, but Ralph has not accepted it: it still has to be done. Mark it [C] to leave it out."
     assert state.notices == (wanted.format("task-1"), wanted.format("task-2"))
     assert state.flow_of("task-1").step is Step.EXECUTE and where(state) == "EXECUTING"
     transition = workflow.accept(state, DocumentEdited(f"{HOME}/plan.md", PLAN), NOW)

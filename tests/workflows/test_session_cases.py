@@ -634,7 +634,7 @@ def test_task_that_the_user_marks_as_done_is_done_only_if_it_was_merged() -> Non
     assert driver.state.notices == (
         "progress.md marks task-1 as done, but Ralph has not merged it: Ralph continues with it."
         " Mark it [C] to leave it out.",
-        "progress.md marks task-3 as done, but Ralph has not merged it: it is to do. Mark it [C] to leave it out.",
+        "progress.md marks task-3 as done, but Ralph has not merged it: it still has to be done. Mark it [C] to leave it out.",
     )
     assert (driver.state.marker("task-1"), driver.state.marker("task-3")) == (Marker.WIP, Marker.TODO)
     driver.until(State.COMPLETE)

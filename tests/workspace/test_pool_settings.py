@@ -54,7 +54,7 @@ def test_a_kind_alone_is_a_pool(settings: Path) -> None:
 
 @pytest.mark.parametrize("option", ["somewhere", "host:", ":6379", "host:port"])
 def test_a_pool_that_is_none_is_refused(settings: Path, option: str) -> None:
-    with pytest.raises(UsageError, match="is not a place for turns"):
+    with pytest.raises(UsageError, match="is not a pool"):
         choose_pool(option)
 
 

@@ -231,7 +231,7 @@ class AdapterContract:
     def test_every_level_of_permissions_is_passed_on(self) -> None:
         levels = self.adapter.permission_modes
         assert FULL_AUTO in levels, "it must be able to work without approvals (full-auto)"
-        assert set(levels) <= set(PERMISSIONS), f"its levels are {list(levels)}, and the known ones {PERMISSIONS}"
+        assert set(levels) <= set(PERMISSIONS), f"its levels are {list(levels)}; the known levels are {PERMISSIONS}"
         for level, mode in levels.items():
             command = self.adapter.command(Call(Path("/repo"), permissions=level))
             assert _contains(command, mode), f"{mode} is not in {command}"
@@ -275,14 +275,14 @@ class AdapterContract:
         _, summary = self._play(success)
         can = self.adapter.abilities
         assert bool(summary.session) == can.session, f"session is {can.session}; the conversation: {summary.session!r}"
-        assert bool(summary.usage.tokens) == can.tokens, f"tokens is {can.tokens}; used were {summary.usage}"
-        assert summary.usage.cost is not None or not can.cost, f"cost is True; used were {summary.usage}"
+        assert bool(summary.usage.tokens) == can.tokens, f"tokens is {can.tokens}; the turn used {summary.usage}"
+        assert summary.usage.cost is not None or not can.cost, f"cost is True; the turn used {summary.usage}"
 
     def test_tokens_are_counted_once(self, success: Path) -> None:
         if success.stem in self.tokens:
             used = self._play(success)[1].usage
             reported, expected = (used.input_tokens, used.output_tokens), self.tokens[success.stem]
-            assert reported == tuple(expected), f"in and out are counted as {reported}, and were {expected}"
+            assert reported == tuple(expected), f"the input and output tokens are {reported}; expected {expected}"
 
     def test_a_failure_is_reported(self, failing: Path) -> None:
         _, summary = self._play(failing)
@@ -292,7 +292,7 @@ class AdapterContract:
             reported, error = self.adapter.failure(1, stderr.read_text(errors="replace")) or (None, "")
         assert not summary.finished, "a failed turn is reported as a success"
         assert reported is not None, "no failure is reported"
-        assert wanted in (None, reported), f"the failure is {wanted}, and reported as {reported}"
+        assert wanted in (None, reported), f"the failure is {wanted}, but is reported as {reported}"
         assert error.strip(), "the failure has no message"
 
     def test_a_stream_that_is_cut_is_not_a_success(self, stream: Path) -> None:

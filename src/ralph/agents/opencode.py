@@ -72,7 +72,7 @@ class OpenCode(Adapter):
 
     name = "opencode"
     install = "npm install -g opencode-ai"
-    advice = "run `opencode auth login`, or set the key of a provider, e.g. ANTHROPIC_API_KEY"
+    advice = "run `opencode auth login`, or set the key of a provider, for example ANTHROPIC_API_KEY"
     abilities = Abilities(resume=True, session=True, hooks=True, tokens=True, cost=True, tool_limits=True)
     settings = ("XDG_DATA_HOME", ".local/share")
     run_environment: Mapping[str, str] | None = None

@@ -415,7 +415,7 @@ def _split_command(text: str, source: str, example: str) -> tuple[str, ...]:
             f"{source} cannot be split into words: {error}", where=text, todo="close the quotes"
         ) from error
     if not command:
-        raise UsageError(f"{source} is empty", todo=f"give a program, e.g. '{example}'")
+        raise UsageError(f"{source} is empty", todo=f"give a program, for example '{example}'")
     if operator := _find_shell_operator(text):
         in_shell = f"sh -c {shlex.quote(text)}"
         raise UsageError(

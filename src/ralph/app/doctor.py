@@ -20,7 +20,7 @@ from ralph.agents import registry
 from ralph.agents.registry import ProofStatus, load_proofs
 from ralph.app.sandbox import describe_sandbox, find_asked_level, open_sandbox
 from ralph.core.errors import RalphError
-from ralph.core.text import count
+from ralph.core.text import count, count_are
 from ralph.git.command import find_repository
 from ralph.notify import services_for
 from ralph.store.journal import advise_to_adopt
@@ -311,7 +311,7 @@ def _runs(project: Project) -> Iterator[Diagnosis]:
             yield Diagnosis("run", False, f"{run.id}: {error.what} ({error.where})", error.todo)
             continue
         if not run.alive and (left := find_marked(TURN_MARK, f"{run.id}/")):
-            what = f"{run.id}: its engine is gone, but {count(len(left), 'process', 'processes')} of the run still work"
+            what = f"{run.id}: its engine is gone, but {count_are(len(left), 'process', 'processes')} still running"
             todo = f"`ralph resume {run.id}` takes them over, `ralph abort {run.id}` ends them"
             yield Diagnosis("run", False, what, todo)
 

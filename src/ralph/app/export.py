@@ -55,7 +55,7 @@ def write_page(project: Project, run: RunDir, output: str | None, *, force: bool
     if not place.parent.is_dir():
         raise UsageError(f"there is no directory {place.parent}", todo="create it, or name another file")
     if place.exists() and not force:
-        raise UsageError(f"{place} exists already", todo="add --force to replace it, or name another file with -o")
+        raise UsageError(f"{place} already exists", todo="add --force to replace it, or name another file with -o")
     page = to_bytes(export_html(project, run))
     write_atomic(place, page)
     return ExportedPage(place, len(page))

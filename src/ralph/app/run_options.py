@@ -155,7 +155,7 @@ def choose_pool(option: str | None, *, dry_run: bool = False) -> PoolSpec:
         host, _, port = option.removeprefix("ray://").rpartition(":")
         if not host or not port.isdigit():
             todo = "use `local`, `ray`, or the address of a cluster: `--pool 10.0.0.5:6379`"
-            raise UsageError(f"--pool {option} is not a place for turns", todo=todo)
+            raise UsageError(f"--pool {option} is not a pool", todo=todo)
         kind, address = "ray", option
     if kind == "local":
         return PoolSpec()

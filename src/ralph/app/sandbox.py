@@ -72,7 +72,7 @@ def check_host_rule(rule: str, where: str) -> str:
         raise UsageError(
             f"the sandbox cannot open {rule!r}",
             where=where,
-            todo=f"name a port of this machine from {_FIRST_OPEN_PORT}, for example localhost:5432",
+            todo=f"use a port of this machine that is {_FIRST_OPEN_PORT} or higher, for example localhost:5432",
         )
     return rule.strip().lower()
 

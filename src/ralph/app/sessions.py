@@ -452,7 +452,7 @@ def plan_takeover(session: UserSession, request: SessionRequest, options: RunOpt
     session.state()
     damaged = session.project.root / ".ralph" / "runs" / session.id
     if damaged.exists():
-        what = f"the run of session {session.id} has no run.json any more, so it cannot continue"
+        what = f"the run of session {session.id} no longer has a run.json, so it cannot continue"
         todo = f"`ralph clean {session.id}` removes what is left of it; then `ralph session resume {session.id}` starts a new run"
         raise UsageError(what, where=str(damaged), todo=todo)
     planned = _plan_session(session.project, request, options, id=session.id)

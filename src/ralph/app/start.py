@@ -281,7 +281,7 @@ def _list_start_notices(project: Project, config: Config, record: RunRecord) -> 
     if record.workflow == "loop" and (note := warn_if_few_iterations(TaskType(loop.type), limits.iterations)):
         yield note
     if project.work_dir.resolve() != Path.cwd() or project.directory != ".":
-        yield f"agent and checks work in {project.work_dir}; Ralph's state is in {project.root / '.ralph'}"
+        yield f"the agent and the checks work in {project.work_dir}; Ralph's state is in {project.root / '.ralph'}"
     for rule, reason in record.allowed.items():
         yield f"the guard rule {rule} is off: {reason}"
     yield from _describe_may_change(project, record)
@@ -390,7 +390,7 @@ def _describe_judge(record: RunRecord) -> Iterator[str]:
     if record.workflow != "loop" or not record.checks or not record.snapshots or record.require == "proven":
         return
     first = (record.agents.roles.get(JUDGE) or record.agents.chain)[0]
-    cost = "one more turn, which counts towards the limits"
+    cost = "one more turn, which counts toward the limits"
     if record.require == "judged":
         yield f"a judge ({first.label}) looks at the work whenever the checks pass: each time {cost}"
     else:

@@ -72,7 +72,7 @@ def allow_hosts(project: Project, hosts: Sequence[str], wanted: str | None) -> t
     refuse_inside_a_turn("an agent cannot allow hosts", "ask the user")
     run = _find_run_to_signal(project, wanted)
     if run.record().sandbox != STRICT:
-        raise UsageError(f"run {run.id} can reach every host", todo="the level `strict` of the sandbox limits that")
+        raise UsageError(f"run {run.id} can reach every host", todo="only the sandbox level `strict` limits that")
     from ralph.app.sandbox import check_host_rule  # reads the user's settings, which steering does not need
 
     rules = [check_host_rule(host, "ralph allow") for host in hosts]
@@ -117,7 +117,7 @@ def answer_question(
         raise UsageError("the answer is empty", todo='write it in quotes: ralph answer "..."')
     run, question = _find_question(project, wanted, id)
     if not run.questions.answer(question.id, answer, by, time.time()):
-        raise UsageError(f"question {question.id} was answered already", where=str(run.questions.answers))
+        raise UsageError(f"question {question.id} has already been answered", where=str(run.questions.answers))
     return run, question
 
 

@@ -140,8 +140,8 @@ def start_worker(options: WorkerOptions) -> LocalWorker:
     require_ray()
     name = options.name or socket.gethostname()
     if any(worker.name == name for worker in list_local_workers()):
-        todo = "`ralph workers stop` ends it; give another one a name: `--name`"
-        raise UsageError(f"the worker {name} runs on this machine already", todo=todo)
+        todo = "stop it with `ralph workers stop`, or name the new one with `--name`"
+        raise UsageError(f"the worker {name} is already running on this machine", todo=todo)
     home = ensure_state_directory() / "workers"
     home.mkdir(exist_ok=True, mode=0o700)
     mark = os.urandom(8).hex()
@@ -197,7 +197,7 @@ def _list_agents(named: Sequence[str]) -> dict[str, int]:
     for text in named:
         name, _, turns = text.partition("=")
         if turns and not turns.isdigit():
-            raise UsageError(f"--agent {text} is wrong", todo="write it like `--agent claude=2`")
+            raise UsageError(f"--agent {text} is invalid", todo="write it like `--agent claude=2`")
         found[name] = int(turns) if turns else _AGENT_TURNS
     return found
 

@@ -243,7 +243,7 @@ class _ValueReader:
                 case "float":
                     return float(re.sub(r"\.(inf|nan)", r"\1", text.lower()))
         except (ValueError, KeyError):
-            raise self._fault(node, f"not readable as YAML: {text[:80]!r} is no {kind}") from None
+            raise self._fault(node, f"not readable as YAML: {text[:80]!r} is not a valid {kind}") from None
         raise self._fault(node, f"not readable as YAML: the tag {kind[:80]} is unknown")
 
     def _fault(self, node: yaml.Node, what: str) -> YamlError:

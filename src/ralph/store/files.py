@@ -39,7 +39,7 @@ def storage_errors(path: Path) -> Iterator[None]:
             raise StorageError(
                 "cannot write: permission denied",
                 where=str(path),
-                todo=f"make it writable for you, e.g. `chmod u+w {path.parent}`",
+                todo=f"make it writable for you, for example `chmod u+w {path.parent}`",
             ) from error
         if isinstance(error, NotADirectoryError | IsADirectoryError | FileExistsError | FileNotFoundError):
             what = f"this path is blocked or missing: {error.strerror}"

@@ -50,7 +50,7 @@ class QuestionFiles:
             asked = replace(question, id=f"q{number}")
             if _create(self.directory / f"{asked.id}.json", asdict(asked)):
                 return asked
-        raise UsageError(f"{_MOST} questions were asked already", where=str(self.directory))
+        raise UsageError(f"{_MOST} questions have already been asked", where=str(self.directory))
 
     def answer(self, id: str, answer: str, by: str, at: float) -> bool:
         """Answer a question; False if it was answered already, or if its time is over."""

@@ -315,7 +315,7 @@ class Project:
                     continue
             forget_head(directory / "journal.jsonl")
             return RunDir(directory)
-        raise UsageError("no free run id could be found", where=str(self.runs_dir))
+        raise UsageError("Ralph found no free run id", where=str(self.runs_dir))
 
     def claim_id(self, id: str) -> RunDir:
         """Create the run directory with an id that must not exist yet."""
@@ -326,7 +326,7 @@ class Project:
                 directory.mkdir()
             except FileExistsError:
                 raise UsageError(
-                    f"there is a run {id} already", where=str(directory), todo=f"`ralph resume {id}`"
+                    f"run {id} already exists", where=str(directory), todo=f"`ralph resume {id}`"
                 ) from None
         forget_head(directory / "journal.jsonl")
         return RunDir(directory)

@@ -110,7 +110,7 @@ def compile_criterion(text: str, timeout: float, root: Path) -> Criterion:
     if not text.strip():
         raise _refuse("the criterion is empty: nothing could ever be verified", FORM)
     if "\0" in text:
-        raise _refuse("the criterion has a null byte in it", FORM)
+        raise _refuse("the criterion contains a null byte", FORM)
     scope = _Scope(timeout, root)
     parts = _split(text, "AND")
     if not all(parts):
@@ -296,7 +296,7 @@ def _make_measure(metric: str, comparator: str, target: float, unit: str) -> Mea
     elif metric == "coverage":
         unit = "%"
         if not 0 <= target <= 100 or (comparator, target) in ((">", 100), ("<", 0)):
-            raise _refuse("coverage is a number from 0% to 100%", "write e.g. coverage >= 80%")
+            raise _refuse("coverage is a number from 0% to 100%", "write, for example, coverage >= 80%")
     elif unit:
         raise _refuse(f"{metric} is a count, not a percentage", f"write {metric} {comparator} {target:g}")
     return Measure(metric, comparator, target, unit)
@@ -345,7 +345,7 @@ def _normalize_path(text: str) -> str:
     """A path inside the workspace, in one spelling."""
     path = os.path.normpath(text.strip("\"'`"))
     if path.startswith(("/", "~")) or path in (".", "..") or path.startswith("../") or "\\" in path:
-        fault, todo = "leads out of the workspace", "name a file inside of it, e.g. file docs/guide.md exists"
+        fault, todo = "leads out of the workspace", "name a file inside it, for example: file docs/guide.md exists"
     elif text.endswith("/"):
         fault, todo = "is a directory", f"write `test -d {path}` passes"
     elif re.search(r"[\s*?`\"'\0-\x1f\x7f]", path):
@@ -361,7 +361,7 @@ def _check_expression(regex: str) -> str:
         measures.compile_pattern(regex)
     except ValueError as error:
         what = f"/{_shorten(regex)}/ is not a valid regular expression: {error}"
-        raise _refuse(what, r"correct it; a backslash makes a sign literal: \( \. \[") from error
+        raise _refuse(what, r"correct it; a backslash makes a character literal: \( \. \[") from error
     return escape_slashes(regex)
 
 
@@ -379,7 +379,7 @@ def _compile_resolved(
     """Checks that the repository has the commands for, with why."""
     if not resolved.found:
         searched = describe_search(resolved.kind, scope.root)
-        what = f"{_shorten(part)!r}: Ralph finds no command for it in this repository; it looked for {searched}"
+        what = f"{_shorten(part)!r}: Ralph found no command for it in this repository; it looked for {searched}"
         raise NoCommandError(what, where="--until", todo=f"write the command: --until '{form}'")
     means = " and ".join(f"{check.title} ({one.because})" for check, one in zip(checks, resolved.found, strict=True))
     return Criterion("", tuple(checks), (*notes, f"`{part}` means {means}"))
@@ -389,7 +389,7 @@ def _shorten(text: str) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-_YAML_FORM = 'write a list of criteria, e.g. - {run: "pytest --cov", metric: coverage, at_least: 80}'
+_YAML_FORM = 'write a list of criteria, for example: - {run: "pytest --cov", metric: coverage, at_least: 80}'
 _BOUNDS = {"at_least": ">=", "at_most": "<=", "above": ">", "below": "<", "equals": "=="}
 _YAML_KEYS = ("run", "prints", "metric", *_BOUNDS, "file", "exists", "contains", "timeout")
 
@@ -471,7 +471,7 @@ def _read_text(item: dict[str, Any], key: str, location: str) -> str:
 def _read_number(item: dict[str, Any], key: str, location: str) -> str:
     text = str(item[key]).strip()
     if isinstance(item[key], bool) or not re.fullmatch(r"-?\d+(?:\.\d+)?%?", text):
-        raise UsageError(f"`{key}:` must be a number", where=location, todo=f"write e.g. {key}: 80")
+        raise UsageError(f"`{key}:` must be a number", where=location, todo=f"write, for example, {key}: 80")
     return text
 
 
@@ -480,5 +480,7 @@ def _read_timeout(item: dict[str, Any], location: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise UsageError("`timeout:` must be a number of seconds", where=location, todo="write e.g. timeout: 300")
+        raise UsageError(
+            "`timeout:` must be a number of seconds", where=location, todo="write, for example, timeout: 300"
+        )
     return float(value)

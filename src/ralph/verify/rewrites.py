@@ -317,7 +317,7 @@ def _strip_verdict(text: str) -> str:
 def suggest_for_verdict(part: str, root: Path) -> str:
     """The rewrite for a command or a phrase that must fail, must not fail, or must exit with some code."""
     if re.fullmatch(r"(?:the )?exit (?:code|status)(?:\s+(?:is|of|=|==))*\s+\d+", part, re.IGNORECASE):
-        return f"say of which command: {_until('`COMMAND` passes')}"
+        return f"say which command: {_until('`COMMAND` passes')}"
     if match := _MUST_PASS.fullmatch(part):
         return _suggest_pass(match["subject"], root)
     if match := _EXIT_CODE.fullmatch(part):
@@ -510,7 +510,7 @@ def _suggest_for_coverage(part: str, root: Path) -> str:
     number = re.search(r"\d+(?:\.\d+)?", part)
     source = found[0].command if found else "pytest --cov"
     wanted = number[0] if number else "80"
-    return f"say what it must be at least: {_until(f'coverage from `{source}` >= {wanted}%')}"
+    return f"say how high it must be: {_until(f'coverage from `{source}` >= {wanted}%')}"
 
 
 def _suggest_for_amount(part: str, root: Path) -> str:

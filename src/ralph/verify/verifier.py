@@ -283,7 +283,7 @@ class Verifier:
             again = await self.runner.run_one(f"{key}-again-{number}", check)
             if not again.passed:
                 self.flaky.add(check.title)
-                reason = f"{again.reason}; of {number + 1} runs on the same tree only some passed"
+                reason = f"{again.reason}; only some of {number + 1} runs on the same tree passed"
                 return replace(again, reason=reason, flaky=True, runs=number + 1)
             result = again
         return replace(result, flaky=is_flaky, runs=wanted + 1)

@@ -315,7 +315,7 @@ class EventLog:
         line = dump({**plain, "at": round(time.time(), 3)}) + "\n"
         self._room -= len(line)
         if self._room <= 0:
-            line = '{"kind": "error", "text": "more events than are logged"}\n'
+            line = '{"kind": "error", "text": "there are more events than Ralph logs"}\n'
         self._lines.append(line)
         if len(self._lines) >= 100:
             self.flush()

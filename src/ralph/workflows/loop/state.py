@@ -127,7 +127,7 @@ def warn_if_few_iterations(type: TaskType, limit: int | None) -> str:
     usual = PROFILES[type].usual
     if usual is None or limit is None or limit >= usual[0]:
         return ""
-    return f"tasks of the type `{type}` usually take {usual[0]} to {usual[1]} iterations; the limit is {limit}"
+    return f"tasks of type `{type}` usually take {usual[0]} to {usual[1]} iterations; the limit is {limit}"
 
 
 SCHEMA = 1

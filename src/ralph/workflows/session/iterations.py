@@ -218,7 +218,9 @@ def accept_selection(settings: SessionSettings, state: SessionState, result: Tur
     state = state.with_texts(texts).with_flow(approval_message="")
     if not kept:
         return (
-            state.with_flow(approved=False).with_state(State.COMPLETE).with_notice("nothing that was learned is kept")
+            state.with_flow(approved=False)
+            .with_state(State.COMPLETE)
+            .with_notice("Ralph keeps nothing of what was learned")
         )
     return state.with_flow(approved_items=tuple(kept))
 

@@ -150,7 +150,7 @@ def review_again_without_cancelled_tasks(state: SessionState) -> SessionState:
 
 def _revert_task(settings: SessionSettings, state: SessionState, name: str, flow: TaskFlow) -> SessionState:
     """The state in which a task has the marker that goes with its stored flow, with a notice for the user."""
-    marker, note, what = Marker.TODO, "", "it is to do. Mark it [C] to leave it out."
+    marker, note, what = Marker.TODO, "", "it still has to be done. Mark it [C] to leave it out."
     if children := state.metadata.replaced.get(name):
         marker, note = Marker.CANCELLED, state.progress.items[name].note
         what = f"it was split into {', '.join(children)}."

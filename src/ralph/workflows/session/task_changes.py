@@ -73,7 +73,7 @@ def _find_states(before: SessionState, after: SessionState) -> Iterator[tuple[st
             yield name, TaskState.BLOCKED, f"by {dead}"
     for name in blocked_before:
         if name not in blocked and name in after.tasks and after.marker(name) is Marker.TODO:
-            yield name, TaskState.PLANNED, "not blocked any more"
+            yield name, TaskState.PLANNED, "no longer blocked"
 
 
 def _find_rescoped(before: SessionState, after: SessionState, name: str) -> tuple[TaskState, str] | None:
