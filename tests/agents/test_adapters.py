@@ -570,6 +570,12 @@ class TestSignIn:
         known, how = AGENTS[name].sign_in(environment, tmp_path)
         assert known is expected and how and "sk" not in how.split()
 
+    @pytest.mark.parametrize(("name", "variable"), [("aider", "AIDER_MODEL"), ("mini", "MSWEA_MODEL_NAME")])
+    def test_key_of_another_provider_does_not_count(self, name: str, variable: str, tmp_path: Path) -> None:
+        for model, expected in (("openai/gpt-5", True), ("anthropic/claude-sonnet-4-5", False), ("sonnet", True)):
+            known, _ = get_adapter(name).sign_in({variable: model, "OPENAI_API_KEY": "sk"}, tmp_path)
+            assert known is expected, model
+
     @pytest.mark.parametrize(
         ("name", "files", "environment", "expected"),
         [

@@ -48,6 +48,10 @@ class Aider(Adapter):
     permission_options = ("--chat-mode",)
     reading_arguments = ("--chat-mode=ask", "--chat-mode=help")
 
+    def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
+        """With the key for the provider of its model."""
+        return super().sign_in(failures.keep_needed_keys(environment, environment.get("AIDER_MODEL", "")), home)
+
     def command(self, call: Call) -> tuple[str, ...]:
         """One message from a file, every question confirmed, no commits. Its history is in its own files.
 

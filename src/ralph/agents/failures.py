@@ -1,6 +1,7 @@
 """What the error text of an agent or its provider means: the class of the failure, and when a limit ends."""
 
 import re
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -185,6 +186,15 @@ LITELLM_KEYS = (
     *("MISTRAL_API_KEY", "GROQ_API_KEY", "XAI_API_KEY", "COHERE_API_KEY", "FIREWORKS_API_KEY", "AZURE_API_KEY"),
 )
 """Variables that hold a key for one of the providers that LiteLLM knows."""
+
+
+def keep_needed_keys(environment: Mapping[str, str], model: str) -> dict[str, str]:
+    """The environment without keys of other providers, if the name of a model begins with its provider (`openai/gpt-5`)."""
+    provider, slash, _ = model.partition("/")
+    needed = f"{provider.upper()}_API_KEY"
+    if not slash or needed not in LITELLM_KEYS:
+        return dict(environment)
+    return {name: value for name, value in environment.items() if name == needed or name not in LITELLM_KEYS}
 
 
 def classify_litellm_failure(error: str, name: str = "") -> Failure:

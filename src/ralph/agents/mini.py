@@ -32,6 +32,10 @@ class Mini(Adapter):
     settings = ("MSWEA_GLOBAL_CONFIG_DIR", ".config/mini-swe-agent")
     credentials = (".env",)
 
+    def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
+        """With the key for the provider of its model."""
+        return super().sign_in(failures.keep_needed_keys(environment, environment.get("MSWEA_MODEL_NAME", "")), home)
+
     def command(self, call: Call) -> tuple[str, ...]:
         """Our agent class asks nothing and reads the task from standard input. Its trajectory goes to its own files."""
         return (
