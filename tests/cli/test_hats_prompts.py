@@ -140,7 +140,7 @@ class TestEvents:
         assert "published by the engine instead of `work.done`, which the checks did not confirm" in event
         assert "published nothing" not in event
         checks = part(prompt_of(project, 1), "checks")
-        assert "before it accepts that all is done, and before it accepts some events. They must pass." in checks
+        assert "before it accepts that everything is done, and before it accepts some events. They must pass." in checks
         assert "- `work.done`: the engine runs the checks first, and they must pass; goes to last\n" in prompt_of(
             project, 1
         )

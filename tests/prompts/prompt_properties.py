@@ -19,7 +19,7 @@ CONTRADICTIONS = [
     ("the final one", "the next iteration will"),
     ("not reports", "say what is wrong and where"),
     ("Do not commit", "Commit your work"),
-    ("Publish one event that says what the result is. Then stop", "publish one for each piece of work"),
+    ("Publish one event that states the result. Then stop", "publish one event for each independent piece of work"),
     ("do not repeat it", "Do the task below"),
     ("Do not start over", "Start again from the beginning"),
     ("the user's own tree", "has been merged"),

@@ -646,7 +646,7 @@ class TestPage:
         world = stage()
         rows = task("task-1", key="ca:x:step-01:a") + task("task-2", key="ca:x:step-02:b")
         world.play(lambda world, hat: replace(dutiful(world, hat), tasks=rows), 2)
-        assert "Tasks of step-01, step-02 are open at once" in world.page
+        assert "Tasks of step-01, step-02 are open. Only the tasks of one step may be open at a time" in world.page
 
     def test_memories_are_filtered_and_kept_within_their_budget(self) -> None:
         text = "# Memories\n\n## Fixes\n\n" + "".join(

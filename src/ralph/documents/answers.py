@@ -216,7 +216,7 @@ ANSWER_IN_MESSAGE = PromptPart(
     name="answer-in-message",
     text=(
         "In this turn you can only read. So do not write `result.json`: end your last message with its content, in a block that"
-        " begins with ```json. Leave out other files that you are asked to write."
+        " begins with ```json. Do not write other files, even if you are asked to."
     ),
     purpose="How to answer without a file.",
     place=Place.ANSWER,
@@ -302,7 +302,7 @@ def describe_earlier_turns(
         )
     lines.append("Do not start over: look at what is there, keep what is right, and do what is left.")
     if request.answer_schema:
-        lines.append("Hand over all that is asked for, also for the part that was done before you.")
+        lines.append("Hand over everything that is asked for, including the part that was done before you.")
     else:
         lines.append("An event that was published there does not count. Publish one for all of the work.")
     return PromptPart(

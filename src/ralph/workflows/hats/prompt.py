@@ -186,7 +186,8 @@ def _describe_checks(settings: HatsSettings, checks: Sequence[Check]) -> str:
     claims = any(rule.evidence and settings.find_owners(topic) for topic, rule in settings.topics.items())
     when = ", and before it accepts some events" if claims else ""
     opening = (
-        f"The engine runs these itself before it accepts that all is done{when}. They must pass. You may run them, too."
+        f"The engine runs these itself before it accepts that everything is done{when}. They must pass."
+        " You may run them too."
     )
     if any(rule.expects_failure and settings.find_owners(topic) for topic, rule in settings.topics.items()):
         opening = opening.replace("They must pass.", "They must pass, unless the event says that they must fail.")
@@ -201,7 +202,7 @@ def _describe_hat(settings: HatsSettings, hat: Hat) -> str:
     if instructions := hat.instructions.strip():
         lines += [instructions, ""]
     if hat.disallowed_tools:
-        lines.append(f"You may not use these tools: {', '.join(hat.disallowed_tools)}.")
+        lines.append(f"Do not use these tools: {', '.join(hat.disallowed_tools)}.")
     if hat.may_ask:
         lines.append(
             "You may ask the user if a wrong guess would be costly: `ralph tools interact ask 'QUESTION' --options 'A|B'"
@@ -234,7 +235,7 @@ def _describe_default(settings: HatsSettings, topic: str) -> str:
     if topic in settings.required:
         sentences.append("Published like this, it does not count as the required event.")
     if (rule := settings.topics.get(topic)) and rule.evidence:
-        sentences.append("The engine runs the checks for it, too.")
+        sentences.append("The engine also runs the checks for it.")
     if settings.max_default_events:
         turns = count(settings.max_default_events, "such turn")
         sentences.append(f"After {turns} in a row, the run stops and asks the user.")
@@ -252,11 +253,11 @@ def _describe_topic(settings: HatsSettings, topic: str) -> str:
         )
     receiver = settings.hat(settings.find_hat_for(topic))
     if topic == settings.completion:
-        facts.append("all is done; the engine verifies it")
+        facts.append("everything is done; the engine verifies it")
     elif topic != settings.cancellation:
         facts.append(f"goes to {receiver.id if receiver else 'the coordinator'}")
     if receiver and receiver.concurrency > 1:
-        facts[-1] += ", who takes several at once: publish one for each piece of work that others need not wait for"
+        facts[-1] += ", which handles several events at once: publish one event for each independent piece of work"
     shown = "; ".join(fact.rstrip(".") for fact in facts if fact)
     return f"- `{topic}`: {shown}" if shown else f"- `{topic}`"
 
@@ -265,8 +266,8 @@ def _describe_coordinator(settings: HatsSettings) -> str:
     """The coordinator's job: which hats there are, and what to do about an event that no hat receives."""
     if not settings.hats:
         return (
-            "You work alone: do the next piece of the work, one piece a turn. Keep tasks for what is left.\n"
-            f"When all of the objective is done and verified, publish `{settings.completion}`; else publish `work.done`"
+            "You work alone: do the next piece of the work, one piece per turn. Keep tasks for what is left.\n"
+            f"When the whole objective is done and verified, publish `{settings.completion}`; otherwise publish `work.done`"
             " with what comes next."
         )
     rows = []
@@ -276,9 +277,9 @@ def _describe_coordinator(settings: HatsSettings) -> str:
         job = f"{hat.description} " if hat.description else ""
         rows.append(f"- {hat.id}: {job}Receives {receives}; publishes {publishes}.")
     lines = [
-        "You are the coordinator: you get the events that no hat is set to receive. Do not do the work of a hat yourself.",
+        "You are the coordinator: you get the events that no hat receives. Do not do the work of a hat yourself.",
         "Look at the event, the tasks and the documents. Then publish the event that gives the right hat its turn, with what",
-        "it needs. You may publish any event that a hat receives, unless it says otherwise below. An event that no hat",
+        "it needs. You may publish any event that a hat receives, unless the text below says otherwise. An event that no hat",
         "receives comes back to you. If a hat asks a question, answer it in the payload of an event that this hat receives.",
         "Otherwise choose the hat after the last step that is finished. If you cannot tell, give the same hat another turn,",
         "and say what is missing.",
@@ -286,7 +287,7 @@ def _describe_coordinator(settings: HatsSettings) -> str:
         *rows,
     ]
     if settings.required:
-        lines.append(f"The run cannot end before these were published: {', '.join(settings.required)}.")
+        lines.append(f"The run cannot end before these have been published: {', '.join(settings.required)}.")
     return "\n".join([*lines, _describe_completion(settings)])
 
 
@@ -300,7 +301,7 @@ def _describe_completion(settings: HatsSettings) -> str:
     """Who says that all is done; the coordinator only if no hat lists the promise."""
     owners = settings.allowed_publishers(settings.completion) or (COORDINATOR,)
     if COORDINATOR in owners:
-        return f"When all of the objective is done and every required event was published, publish `{settings.completion}`."
+        return f"When the whole objective is done and every required event has been published, publish `{settings.completion}`."
     claims = [topic for topic, rule in settings.topics.items() if rule.evidence]
     verdicts = [topic for topic in dict.fromkeys((*settings.required, *claims)) if settings.find_owners(topic)]
     sentences = [f"Only {' or '.join(owners)} may publish `{settings.completion}`."]
@@ -317,7 +318,7 @@ def _describe_events(settings: HatsSettings, state: HatsState) -> str:
     given = state.events
     described = [_describe_event(settings, state, event, EVENT // len(given)) for event in given]
     waiting = ", ".join(f"`{one.topic}`" for one in state.queue[len(given) : len(given) + 8])
-    more = f"\nThese wait for later turns and are not yours now: {waiting}." if waiting else ""
+    more = f"\nThese wait for later turns; do not handle them now: {waiting}." if waiting else ""
     several = "all of them yours now. If they are about different tasks, publish an event for each task."
     head = f"{len(given)} events, {several}\n\n" if len(given) > 1 else ""
     return head + "\n\n".join(described) + more
@@ -352,7 +353,9 @@ def _find_title(settings: HatsSettings, state: HatsState, payload: str) -> str:
 
 
 def _describe_notes(state: HatsState, hat: str, blockers: Sequence[str]) -> str:
-    guidance = "The user sent you a message (below). Follow it, then publish `human.guidance.ack` beside your event."
+    guidance = (
+        "The user sent you a message (below). Follow it, then publish `human.guidance.ack` in addition to your event."
+    )
     lines = [f"- {note}" for note in state.notes]
     for blocker in blockers:
         is_noted = any(note.endswith(blocker) for note in state.notes)
@@ -382,7 +385,7 @@ def _describe_ready_tasks(run: str, settings: HatsSettings, state: HatsState) ->
     steps = sorted({match[1] for task in left if (match := _STEP.search(task.key))})
     if len(steps) > 1:
         lines.append(
-            f"Tasks of {', '.join(steps)} are open at once: only one step's wave may be. Close the others first."
+            f"Tasks of {', '.join(steps)} are open. Only the tasks of one step may be open at a time: close the others first."
         )
     return "\n".join(lines)
 

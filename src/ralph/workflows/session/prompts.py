@@ -24,7 +24,7 @@ _OWN_TREE = (
     "This directory is a copy of the project for your task alone, with all work of this session that has been merged so far."
     " Others work on other tasks at the same time, each in a copy of their own."
 )
-_USERS_TREE = "You work in the user's own tree, one turn after the other: the next turn finds what you leave."
+_USERS_TREE = "You work in the user's own tree, one turn after another: the next turn finds what you leave."
 _DISCARDS = (
     f"You may run builds and tests: the engine discards what they leave here. It keeps only what is in `{OUTBOX}`."
 )
@@ -35,7 +35,7 @@ _READS_TASK_TREE = f"This directory is the tree of the task. {_DISCARDS}"
 _READS_USERS_TREE = (
     f"This directory is the user's own tree. Change and add no file outside `{OUTBOX}`. You may run builds and tests. Before you"
     " stop, remove the new files that they left, unless git ignores them, each by its name. Never use `git clean`, `checkout`,"
-    " `restore`, `reset` or `stash`: they destroy changes of the user."
+    " `restore`, `reset` or `stash`: they destroy the user's changes."
 )
 _FOREIGN_INBOX = (
     "SESSION_PATH is a copy of the session for this turn. The engine takes your own documents from there when you are done;"
