@@ -79,13 +79,15 @@ function Matrix({ view, scope, check, point, onChoose }) {
   // What the user chose elsewhere on the page is shown here.
   useEffect(() => { if (wanted >= 0 && (wanted < first || wanted >= last)) setEnd(wanted + 1); }, [wanted]);
   const hasBase = checks.some((one) => one.attribution);
+  const hasRoom = useMedia('(min-width: 1400px)');
+  const hasSpark = hasRoom && checks.some((one) => one.history.length > 2);
   const shown = (column) => (column ? `${scope ? 'attempt' : 'iteration'} ${column}` : 'before the run');
   return html`<div class="box">${all.length > most && html`<header class="pager"><span class="sm dim">${scope || 'Results'}: ${shown(columns[0])} to ${columns.at(-1)} of ${all.at(-1)}</span>
       <span class="grow"></span><button class="btn sm" disabled=${first === 0} onClick=${() => setEnd(Math.max(most, first))}>Earlier</button>
       <button class="btn sm" disabled=${last === all.length} onClick=${() => setEnd(last + most >= all.length ? null : last + most)}>Later</button></header>`}
     <table class="mx"><caption class="sr">Checks by iteration${scope ? ` of ${scope}` : ''}</caption>
     <thead><tr><th>${scope ? `Check of ${scope}` : 'Check'}</th>${columns.map((column) => html`<th>${column || html`<abbr
-      title="before the run">Base</abbr>`}</th>`)}<th class="spark-col">Duration</th><th class="num">Last</th>
+      title="before the run">Base</abbr>`}</th>`)}${hasSpark && html`<th>Duration</th>`}<th class="num">Last</th>
       ${hasBase && html`<th class="l since only-wide">Since the base</th>`}</tr></thead>
     <tbody>${checks.map((one) => html`<tr><th scope="row"><code>${one.command || one.title}</code></th>
       ${columns.map((column) => {
@@ -96,7 +98,7 @@ function Matrix({ view, scope, check, point, onChoose }) {
         onClick=${() => onChoose(one, column)}><${Icon} name=${label[0]} tone=${label[2]} label=${label[1]} /></button>`
     : html`<span class="cell"><${Icon} name=${label[0]} tone=${label[2]} label=${label[1]} /></span>`}</td>`;
   })}
-      <td class="spark-col"><${Spark} points=${one.history} /></td><td class="num">${shortSpan(one.seconds)}</td>
+      ${hasSpark && html`<td><${Spark} points=${one.history} /></td>`}<td class="num">${shortSpan(one.seconds)}</td>
       ${hasBase && html`<td class="l dim since only-wide">${sinceBase(view, one)}</td>`}</tr>`)}</tbody></table></div>`;
 }
 
