@@ -383,7 +383,7 @@ def test_persistent_run_waits_for_more_work(project: Project) -> None:  # noqa: 
 def test_notice_names_scratchpads_that_stay_in_a_worktree(project: Project) -> None:  # noqa: F811
     (project.root / "ralph.yml").write_text("core: {scratchpad: notes/pad.md}\n")
     shown = project.ralph("run", "-p", "x", "--worktree", "--dry-run", "--agent-command", "true")
-    assert "notes/pad.md is not in the prompts" in shown.out, shown.said
+    assert "the prompts do not contain notes/pad.md" in shown.out, shown.said
 
 
 def test_done_on_the_last_allowed_turn_is_done(project: Project) -> None:  # noqa: F811

@@ -84,7 +84,7 @@ def test_failures_and_missing_progress_are_counted(project: Project) -> None:  #
 def test_stuck_loop_lists_what_was_tried(project: Project) -> None:  # noqa: F811
     done = project.play(NEVER_DONE)
     assert done.code == 4, done.said
-    pivot = done.out.partition("Ralph asks the agent for another approach.\n")[2]
+    pivot = done.out.partition("Ralph asks the agent for a different approach.\n")[2]
     assert pivot.startswith("Tried so far:\n- All done! -> "), pivot
     again = project.ralph("resume", "--max-iterations", "20")
     assert again.code == 4, again.said

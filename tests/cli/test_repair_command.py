@@ -233,7 +233,10 @@ def test_session_that_only_its_metadata_calls_complete_is_reviewed(project: Proj
     place.write_text(text.replace("state: SESSION_REVIEW", "state: COMPLETE"))
     done = resume(project, "standard")
     assert done.code == 0, done.said
-    assert "metadata.yaml says that the session is complete, but no reviewer accepted it: it is reviewed" in done.out
+    assert (
+        "metadata.yaml says that the session is complete, but no reviewer accepted it: a reviewer reviews it now"
+        in done.out
+    )
     assert "review of the whole session: Complete" in done.out
 
 

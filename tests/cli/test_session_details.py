@@ -194,7 +194,7 @@ def test_failed_task_that_the_planner_left_as_it_was_is_not_called_planned_again
     ("options", "grade"),
     [
         ((), "unverified. The session has no checks."),
-        (("--check", "`test -f a.txt` passes"), "judged. The checks pass in a fresh checkout."),
+        (("--check", "`test -f a.txt` passes"), "judged. The checks pass in a clean checkout."),
         (("--classic", "--check", "`test -f a.txt` passes"), "proven. The checks also pass in a clean checkout."),
         (("--classic", "--no-clean-room", "--check", "`test -f a.txt` passes"), "accepted. You switched the clean"),
     ],
@@ -210,7 +210,7 @@ def test_end_screen_and_report_of_a_session_say_what_supports_it(
         done = standard.begin(project, *options, instructions=standard.QUICK.format(""))
     assert done.code == 0, done.said
     assert f"Evidence: {grade}" in done.out
-    assert "A reviewer that did none of the tasks accepted the whole." in done.out
+    assert "A reviewer that did none of the tasks accepted the whole session." in done.out
     assert f"- Evidence: {grade}" in project.ralph("report").out
     assert ("the session has no checks (--check)" in done.out) is (not options)
 

@@ -129,7 +129,7 @@ def test_loop_succeeds_with_the_work_in_the_tree(fixed: tuple[Playground, Done])
 
 def test_the_phrase_is_resolved_from_the_module(fixed: tuple[Playground, Done]) -> None:
     project, done = fixed
-    assert "`tests pass` means `go test ./...` passes (go.mod is there)" in done.out
+    assert "`tests pass` means `go test ./...` passes (go.mod exists)" in done.out
     assert 'Format(4) = "IIII", want "IV"' in project.prompt(1)
 
 

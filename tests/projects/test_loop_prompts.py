@@ -56,7 +56,7 @@ def test_recall_is_asked_with_what_fails_at_the_baseline(project: Playground) ->
         "--max-iterations",
         "1",
     )
-    assert "lessons of earlier loops are in the prompt: 1" in second.said
+    assert "the prompt contains 1 lesson from earlier loops" in second.said
     recalled = project.prompt(1).partition("# Lessons of earlier runs")[2]
     assert "the ledger keeps naive datetimes" in recalled
 

@@ -105,7 +105,7 @@ def test_patterns_are_extracted(past: Past) -> None:
 
 def test_the_first_prompt_of_a_similar_task_has_the_lesson(past: Past) -> None:
     _, second, third = past.runs()
-    assert "lessons of earlier loops are in the prompt" in past.similar.out
+    assert "from earlier loops (--no-recall" in past.similar.out
     recalled = past.project.prompt(1, third).partition("# Lessons of earlier runs")[2].partition("# Your answer")[0]
     assert "what worked then: Kept only letters and digits with re.findall" in recalled
     assert "punctuation survives replace()" in recalled

@@ -172,7 +172,7 @@ def test_loop_succeeds_with_the_work_in_the_tree(mended: tuple[Playground, Done]
 
 def test_the_phrases_are_resolved_from_the_repository(mended: tuple[Playground, Done]) -> None:
     _, done = mended
-    assert "`no type errors` means `npx --no-install tsc --noEmit` passes (tsconfig.json is there)" in done.out
+    assert "`no type errors` means `npx --no-install tsc --noEmit` passes (tsconfig.json exists)" in done.out
     assert "`tests pass` means `npm test` passes (package.json has the script `test`: vitest run)" in done.out
 
 

@@ -563,7 +563,7 @@ def test_success_names_tasks_without_a_definition_that_the_user_deleted(line: st
     stop = stop_of(driver)
     assert (stop.outcome, stop.reason) == (Outcome.SUCCESS, reason)
     assert stop.evidence == Evidence(
-        Grade.UNVERIFIED, "The session has no checks. A reviewer that did none of the tasks accepted the whole."
+        Grade.UNVERIFIED, "The session has no checks. A reviewer that did none of the tasks accepted the whole session."
     )
 
 

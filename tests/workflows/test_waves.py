@@ -98,9 +98,9 @@ def test_one_that_fails_does_not_stop_the_others() -> None:
 @pytest.mark.parametrize(
     ("end", "why"),
     [
-        (MergeResult.CONFLICT, "it changes the same lines as work that is merged already"),
-        (MergeResult.REVERTS, "it would revert work that is merged already"),
-        (MergeResult.CHECKS_FAILED, "the checks fail together with the work that is merged already"),
+        (MergeResult.CONFLICT, "it changes the same lines as work that is already merged"),
+        (MergeResult.REVERTS, "it would revert work that is already merged"),
+        (MergeResult.CHECKS_FAILED, "the checks fail together with the work that is already merged"),
     ],
 )
 def test_work_that_cannot_be_merged_is_resolved_or_left_on_its_branch(end: MergeResult, why: str) -> None:

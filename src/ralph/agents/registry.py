@@ -203,7 +203,7 @@ def unknown_cost(spec: AgentSpec, prices: Prices, workspace: Path, *, is_first: 
             f"write its price into ralph.yml (`prices: {{{model}: [IN, CACHED, OUT]}}`, US dollars per million tokens)"
         )
         return UnknownCost(f"the price of {model}, the model of {spec.kind}, is not known", todo)
-    reason = f"{spec.label} reports tokens and does not name the model; its own settings name none"
+    reason = f"{spec.label} reports tokens, but neither its output nor its settings name the model"
     if not can.model:
         return UnknownCost(reason, "remove the limit")
     todo = f"name the model in ralph.yml (`{{agent: {spec.kind}, model: NAME}}`)"
@@ -353,7 +353,7 @@ def find_missing_program(spec: AgentSpec) -> AgentUnavailableError | None:
         what = f"the program {spec.command[0]!r} was not found"
         return AgentUnavailableError(what, where="--agent-command", todo="install it, or use its full path")
     if spec.kind == "acp" and importlib.util.find_spec("acp") is None:
-        todo = f"install it beside Ralph: `{Acp.install}`"
+        todo = f"install it in the same environment as Ralph: `{Acp.install}`"
         return AgentUnavailableError("the SDK of the Agent Client Protocol is missing", where=spec.label, todo=todo)
     if shutil.which(spec.command[0] if spec.command else get_adapter(spec.kind).program):
         return None
@@ -390,7 +390,7 @@ def _first_installed(*, must_be_installed: bool) -> AgentSpec:
     first = next(iter(ADAPTERS))
     if not must_be_installed:
         return AgentSpec(first)
-    example = f"{first} for example: `{get_adapter(first).install}`; `ralph doctor` lists all"
+    example = f"for example {first}: `{get_adapter(first).install}`; `ralph doctor` lists all"
     raise AgentUnavailableError(
         "no agent was named, and none was found on this machine",
         todo=f"install one ({example}), or pass --agent-command 'PROGRAM ...', or try --scenario FILE",

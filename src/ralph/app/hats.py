@@ -436,7 +436,7 @@ def _list_parallel_notices(hats: HatsSettings, *, apart: bool) -> Iterator[str]:
         yield "one turn at a time: worktrees need a git repository with a commit"
     pads = {hats.scratchpad, *(hat.scratchpad for hat in hats.hats)}
     if apart and (unseen := [pad for pad in pads if pad and not pad.startswith(SHARED_FILES)]):
-        yield f"{', '.join(unseen)} is not in the prompts: in worktrees, they show only scratchpads in {SHARED_FILES}"
+        yield f"the prompts do not contain {', '.join(unseen)}: in worktrees, they show only scratchpads in {SHARED_FILES}"
 
 
 def _choose_max_parallel(hats: HatsSettings, config: Config, options: RunOptions) -> int | None:

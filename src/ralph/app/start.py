@@ -392,9 +392,9 @@ def _describe_judge(record: RunRecord) -> Iterator[str]:
     first = (record.agents.roles.get(JUDGE) or record.agents.chain)[0]
     cost = "one more turn, which counts toward the limits"
     if record.require == "judged":
-        yield f"a judge ({first.label}) looks at the work whenever the checks pass: each time {cost}"
+        yield f"whenever the checks pass, a judge ({first.label}) looks at the work in {cost}"
     else:
-        yield f"a judge ({first.label}) looks at tests and settings if they change: {cost} (--require proven: no judge)"
+        yield f"if tests or settings change, a judge ({first.label}) looks at them in {cost} (--require proven: no judge)"
 
 
 def find_named_judge_files(task: str, directory: Path) -> list[str]:

@@ -279,7 +279,7 @@ def _find_python_tests(repo: _Repo) -> RepositoryCommand | None:
     if pytest:
         return RepositoryCommand(f"{repo.tool('pytest')} -q", pytest)
     if place := repo.has("noxfile.py", "tox.ini"):
-        return RepositoryCommand(repo.tool("nox" if place == "noxfile.py" else "tox"), f"{place} is there")
+        return RepositoryCommand(repo.tool("nox" if place == "noxfile.py" else "tox"), f"{place} exists")
     if in_ci := _find_python_in_ci(repo, CheckKind.TESTS):
         return in_ci
     files = repo.test_files()
@@ -289,10 +289,10 @@ def _find_python_tests(repo: _Repo) -> RepositoryCommand | None:
     if not repo.find_mention(r"^(?:import|from) unittest", *names) or repo.find_mention(
         r"^(?:import|from) pytest", *names
     ):
-        return RepositoryCommand(f"{repo.tool('pytest')} -q", f"{names[0]} is there")
+        return RepositoryCommand(f"{repo.tool('pytest')} -q", f"{names[0]} exists")
     folder = Path(names[0]).parts[0] if "/" in names[0] else ""
     start = f" -s {folder}" if folder and not repo.has(f"{folder}/__init__.py") else ""
-    return RepositoryCommand(f"{repo.tool('python3')} -m unittest discover{start}", f"{names[0]} is there")
+    return RepositoryCommand(f"{repo.tool('python3')} -m unittest discover{start}", f"{names[0]} exists")
 
 
 def _find_python_coverage(repo: _Repo) -> RepositoryCommand | None:
@@ -368,7 +368,7 @@ def _find_node_tools(repo: _Repo, kind: CheckKind) -> list[tuple[str, str]]:
         CheckKind.BUILD: (("tsc --noEmit", tsconfig),),
     }
     return [
-        (tool, f"{sign} is there" if isinstance(sign, str) else "package.json names it")
+        (tool, f"{sign} exists" if isinstance(sign, str) else "package.json names it")
         for tool, sign in tools[kind]
         if sign
     ]
@@ -383,8 +383,8 @@ def _find_go(repo: _Repo, kind: CheckKind) -> RepositoryCommand | None:
         return None
     settings = repo.has(*(f".golangci.{end}" for end in ("yml", "yaml", "toml", "json")))
     if kind is CheckKind.LINT and settings:
-        return RepositoryCommand("golangci-lint run", f"{settings} is there")
-    return RepositoryCommand(_GO[kind], "go.mod is there")
+        return RepositoryCommand("golangci-lint run", f"{settings} exists")
+    return RepositoryCommand(_GO[kind], "go.mod exists")
 
 
 def _find_rust(repo: _Repo, kind: CheckKind) -> RepositoryCommand | None:
@@ -392,10 +392,10 @@ def _find_rust(repo: _Repo, kind: CheckKind) -> RepositoryCommand | None:
         return None
     if kind is CheckKind.COVERAGE:
         tool = next((tool for tool in ("llvm-cov", "tarpaulin") if which(f"cargo-{tool}")), "")
-        return RepositoryCommand(f"cargo {tool}", f"Cargo.toml is there, and cargo-{tool} installed") if tool else None
+        return RepositoryCommand(f"cargo {tool}", f"Cargo.toml exists, and cargo-{tool} is installed") if tool else None
     if repo.find_mention(r"^\[workspace\]", "Cargo.toml"):
         return RepositoryCommand(_RUST_WORKSPACE[kind], "Cargo.toml has a [workspace]")
-    return RepositoryCommand(_RUST[kind], "Cargo.toml is there")
+    return RepositoryCommand(_RUST[kind], "Cargo.toml exists")
 
 
 def _find_java(repo: _Repo, kind: CheckKind) -> RepositoryCommand | None:
@@ -403,10 +403,10 @@ def _find_java(repo: _Repo, kind: CheckKind) -> RepositoryCommand | None:
         maven = "./mvnw" if repo.has("mvnw") else "mvn"
         if kind is CheckKind.TESTS and (ci := repo.find_mention(r"\bmvnw?\b.*\bverify\b", *repo.ci_files())):
             return RepositoryCommand(f"{maven} -B verify", f"{ci} runs it")
-        return RepositoryCommand(f"{maven} {_MAVEN[kind]}", f"{place} is there")
+        return RepositoryCommand(f"{maven} {_MAVEN[kind]}", f"{place} exists")
     if (place := repo.has("build.gradle", "build.gradle.kts")) and kind in _GRADLE:
         return RepositoryCommand(
-            f"{'./gradlew' if repo.has('gradlew') else 'gradle'} {_GRADLE[kind]}", f"{place} is there"
+            f"{'./gradlew' if repo.has('gradlew') else 'gradle'} {_GRADLE[kind]}", f"{place} exists"
         )
     return None
 

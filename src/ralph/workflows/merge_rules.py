@@ -36,9 +36,9 @@ _WHY = {
 }
 
 MERGE_FAILURES = {
-    MergeResult.CONFLICT: "it changes the same lines as work that is merged already",
-    MergeResult.REVERTS: "it would revert work that is merged already",
-    MergeResult.CHECKS_FAILED: "the checks fail together with the work that is merged already",
+    MergeResult.CONFLICT: "it changes the same lines as work that is already merged",
+    MergeResult.REVERTS: "it would revert work that is already merged",
+    MergeResult.CHECKS_FAILED: "the checks fail together with the work that is already merged",
 }
 """Why a merge was given up, for the user and for agents."""
 _FILES = {

@@ -504,7 +504,7 @@ class RayTurns(LocalTurns):
             where = f" on {placement.place}"
             placement.is_over = True
             _write_placement(directory, placement)
-        error = f"the turn was lost with its worker{where}: {why}. What it did there is not used"
+        error = f"the turn was lost with its worker{where}: {why}. Ralph discards what it did there"
         return TurnResult(TurnEnd.INTERRUPTED, began, time.time(), error=error)
 
     def _end_before_start(self, turn: Turn, began: float) -> TurnResult:

@@ -216,6 +216,6 @@ def explain_no_room(root: Path, most: int | None) -> str:
         return ""
     gib = 1 << 30
     return (
-        f"the worktrees take {sum(sizes) / gib:.1f} GiB, and `workspace.disk_gib` allows {most / gib:.1f};"
+        f"the worktrees take {sum(sizes) / gib:.1f} GiB, but `workspace.disk_gib` allows {most / gib:.1f};"
         " `ralph worktrees --prune` removes those that are merged"
     )

@@ -165,7 +165,7 @@ class LoopRenderer(Renderer):
         if self.state.pivot:
             stalled = self.state.progress.stalled
             lines.append(
-                f"Stuck: {count(stalled, 'iteration')} without progress. Ralph asks the agent for another approach."
+                f"Stuck: {count(stalled, 'iteration')} without progress. Ralph asks the agent for a different approach."
             )
             tried = [f"- {one.action} -> {one.result}" for one in self.state.tried[-_SHOWN:]]
             lines += ["Tried so far:", *tried] if tried else []

@@ -273,7 +273,7 @@ _FEEDBACK_FORM = """
 
 ## New Requirements
 <!--
-- What is wanted beside
+- What else is wanted
 -->
 """
 

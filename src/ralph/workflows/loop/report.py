@@ -287,7 +287,7 @@ def _render_history(state: LoopState) -> str:
     older = ""
     if first > 1:
         which = "Iteration 1 is" if first == 2 else f"Iterations 1 to {first - 1} are"
-        older = f"{which} in `iterations.jsonl` beside the loop's state.\n\n"
+        older = f"{which} in `iterations.jsonl`, next to the loop's state.\n\n"
     head = row("#", "role", "what was done", "verdict", "time", "cost", "changes")
     return older + "\n".join([head, row(*["---"] * 7), *map(_render_row, state.iterations)])
 
@@ -295,7 +295,7 @@ def _render_history(state: LoopState) -> str:
 def _render_row(i: Iteration) -> str:
     price = "unknown" if i.cost is None else format_dollars(i.cost)
     verdict = "PASS" if i.passed else f"{'NOT PROVEN' if i.is_unproven else 'FAIL'}: {i.result}"
-    role = i.role + (" (other approach)" if i.pivot else "")
+    role = i.role + (" (different approach)" if i.pivot else "")
     changes = describe_change(Change("", i.files, i.added, i.removed))
     return row(i.number, role, i.action, verdict, format_duration(i.seconds), price, changes)
 

@@ -173,7 +173,10 @@ class Loop:
             case ChecksEnded() if is_extra_check:
                 transition = self._transition(after)
                 known = len(after.recalled) if not state.recalled else 0
-                notice = f"lessons of earlier loops are in the prompt: {known} (--no-recall leaves them out)"
+                them = "it" if known == 1 else "them"
+                notice = (
+                    f"the prompt contains {count(known, 'lesson')} from earlier loops (--no-recall leaves {them} out)"
+                )
                 return replace(transition, notices=(notice,)) if known else transition
             case ChecksEnded():
                 reflects = Phase.REFLECT in (after.phase, *after.next_phases)
@@ -448,7 +451,7 @@ class Loop:
         if not state.pivot or self.settings.on_stuck is OnStuck.CONTINUE:
             return replace(state, pivot=True)
         outcome = Outcome.AWAITING_GUIDANCE if self.settings.on_stuck is OnStuck.ASK else Outcome.STUCK
-        why = f"{count(progress.stalled, 'iteration')} in a row without progress, the last with another approach"
+        why = f"{count(progress.stalled, 'iteration')} in a row without progress, the last with a different approach"
         return _finish(state, outcome, f"{why}{_name_silent_check(verdict)}")
 
     def _accept_baseline(self, state: LoopState, verdict: Verdict) -> LoopState:

@@ -308,12 +308,12 @@ def mark_paused(state: SessionState, reason: str) -> SessionState:
 
 def _grade_session(settings: SessionSettings, state: SessionState) -> Evidence:
     """What supports the success of a session: checks of what was merged, and the review of the whole."""
-    reviewed = "A reviewer that did none of the tasks accepted the whole."
+    reviewed = "A reviewer that did none of the tasks accepted the whole session."
     if not settings.checks:
         return Evidence(Grade.UNVERIFIED, f"The session has no checks. {reviewed}")
     evidence = state.flow.evidence
     if evidence is None:
-        return Evidence(Grade.JUDGED, f"The checks pass in a fresh checkout. {reviewed}")
+        return Evidence(Grade.JUDGED, f"The checks pass in a clean checkout. {reviewed}")
     # Changed tests and settings are unproven until the reviewer of the session, who is their judge, accepts them.
     grade = Grade.JUDGED if evidence.grade is Grade.UNPROVEN else evidence.grade
     return Evidence(grade, f"{evidence.reason} {reviewed}")

@@ -130,7 +130,7 @@ def revert_unreviewed_end(state: SessionState) -> SessionState:
     # A review of the whole says nothing while tasks are left.
     state = state.with_state(State.BATCHING if has_open_work(state) else State.SESSION_REVIEW)
     return state.with_notice(
-        "metadata.yaml says that the session is complete, but no reviewer accepted it: it is reviewed"
+        "metadata.yaml says that the session is complete, but no reviewer accepted it: a reviewer reviews it now"
     )
 
 
