@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import subprocess
 import sys
 import time
 
@@ -83,6 +84,7 @@ def main() -> None:
             inherited = [path.read_text() for path in sorted((inbox / "inherited").glob("*.md"))]
             words = [re.findall(r"The word is (\w+)", text)[0] for text in inherited]
             pathlib.Path(FILES[id]).write_text(" ".join([*words, id]) + "\n")
+        subprocess.run(script.get("do", {}).get(id, "true"), shell=True, check=True)
         put("report.md", f"### Summary of Changes\nThe word is w{id[-1]}{keys['ATTEMPT_NUMBER']}.\n")
         answer["success_criteria_met"] = True
     elif mode == "TASK_REVIEW":
@@ -105,7 +107,7 @@ def main() -> None:
             "# Session Review\n\n## Overall Assessment\n"
             + ("Gaps Identified\n\n## Gaps\n- **ISS-M-001**: nothing sums up the files\n" if gap else "Complete\n"),
         )
-        answer["assessment"] = "Gaps Identified" if gap else "Complete"
+        answer |= {"assessment": "Gaps Identified" if gap else "Complete", "files": script.get("files", [])}
         if gap:
             put("tasks.md", task("task-3", "task-2"))
     put("result.json", json.dumps(answer))

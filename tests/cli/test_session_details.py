@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import test_classic as classic
 import test_session as standard
-from test_loop import Project, eventually, project  # noqa: F401 - the fixture
+from test_loop import Done, Project, eventually, project  # noqa: F401 - the fixture
 from test_repair_command import stopped
 from test_session_files import CONTRACT, bangkok  # noqa: F401 - the fixture
 from test_signals import yaml
@@ -194,7 +194,8 @@ def test_failed_task_that_the_planner_left_as_it_was_is_not_called_planned_again
     ("options", "grade"),
     [
         ((), "unverified. The session has no checks."),
-        (("--check", "`test -f a.txt` passes"), "judged. The checks pass in a clean checkout."),
+        (("--check", "`test -f a.txt` passes"), "proven. The checks also pass in a clean checkout."),
+        (("--no-clean-room", "--check", "`test -f a.txt` passes"), "accepted. You switched the clean room off."),
         (("--classic", "--check", "`test -f a.txt` passes"), "proven. The checks also pass in a clean checkout."),
         (("--classic", "--no-clean-room", "--check", "`test -f a.txt` passes"), "accepted. You switched the clean"),
     ],
@@ -217,12 +218,73 @@ def test_end_screen_and_report_of_a_session_say_what_supports_it(
 
 def test_session_refuses_options_that_cannot_change_its_verdict(project: Project) -> None:  # noqa: F811
     for options, why in (
-        (("--require", "proven"), "`--require proven` does not work with sessions"),
+        (("--require", "proven"), "--require proven has no effect on a session without checks"),
+        (("--require", "judged"), "--require judged has no effect on a session without checks"),
         (("--judge", "claude"), "the judge of a session is its reviewer"),
-        (("--no-clean-room",), "always run in a worktree of their own"),
     ):
         refused = standard.begin(project, *options)
         assert (refused.code, why in refused.err) == (2, True), refused.said
+
+
+CHECK = ("--check", "`sh check.sh` passes")
+GUTS_CHECK = {"task-1": "echo 'test -f a.txt' > check.sh"}
+"""An executor that removes a condition from the check of the session."""
+
+
+def begin_with_script_as_check(project: Project, *options: str, classic_layout: bool, accept: bool) -> Done:  # noqa: F811
+    """A session whose check is a script of the project, which an executor makes easier to pass."""
+    (project.root / "check.sh").write_text("test -f a.txt && test -f never.txt\n")
+    project.git("add", "check.sh")
+    project.git("commit", "-qm", "A check")
+    files = [{"path": "check.sh", "accept": accept, "why": "It no longer looks for never.txt."}]
+    if classic_layout:
+        return classic.begin(project, *CHECK, *options, do=GUTS_CHECK, files=files)
+    return standard.begin(project, *CHECK, *options, do=GUTS_CHECK, files=files, instructions=standard.QUICK.format(""))
+
+
+def count_reviews(project: Project) -> int:  # noqa: F811
+    return len([one for one in project.journal("turn.started") if one["role"] == "reviewer"])
+
+
+@pytest.mark.parametrize("classic_layout", [False, True])
+def test_changed_check_of_a_session_counts_only_if_its_reviewer_accepts_it(
+    project: Project,  # noqa: F811
+    classic_layout: bool,
+) -> None:
+    done = begin_with_script_as_check(project, classic_layout=classic_layout, accept=True)
+    assert done.code == 0, done.said
+    assert "unproven. Tests and settings as they were before the run do not confirm the work" in done.out
+    assert "Evidence: judged. The checks also pass in a clean checkout." in done.out
+    assert "The reviewer of the session read and accepted 1 changed test or settings file." in done.out
+    [review] = [one for one in project.journal("turn.started") if one["key"].startswith("review:session-")]
+    prompt = project.ralph("prompt", "--turn", str(review["turn"]), "--json").json["prompt"]
+    assert "- `judge-files.md`: the tests and settings that the session changed" in prompt
+
+
+@pytest.mark.parametrize("classic_layout", [False, True])
+def test_changed_check_that_the_reviewer_rejects_is_a_gap(project: Project, classic_layout: bool) -> None:  # noqa: F811
+    done = begin_with_script_as_check(project, classic_layout=classic_layout, accept=False)
+    assert done.code == 7, done.said
+    assert "rejected: check.sh: It no longer looks for never.txt." in done.out
+    assert "check.sh: It no longer looks for never.txt. Undo this change, and do the work instead." in done.out
+    assert "Evidence:" not in done.out
+
+
+@pytest.mark.parametrize("classic_layout", [False, True])
+def test_session_that_needs_a_proof_ends_unproven_until_the_user_accepts_the_work(
+    project: Project,  # noqa: F811
+    classic_layout: bool,
+) -> None:
+    done = begin_with_script_as_check(project, "--require", "proven", classic_layout=classic_layout, accept=True)
+    assert done.code == 7, done.said
+    assert "all checks pass, but the work is not proven: Tests and settings as they were" in done.out
+    accept = f'ralph accept {project.run.name} --because "..."'
+    assert f"Next:   ralph diff {project.run.name}, then {accept}" in done.out
+    assert f"accept them: `{accept}`" in project.ralph("report").out
+    turns = count_reviews(project)
+    accepted = project.ralph("accept", project.run.name, "--because", "I read check.sh", "--yes")
+    assert (accepted.code, "Evidence: accepted. By " in accepted.out) == (0, True), accepted.said
+    assert count_reviews(project) == turns, "the reviewer has accepted the whole before"
 
 
 def test_turn_without_a_task_that_fails_in_every_try_asks_to_reduce_the_scope(project: Project) -> None:  # noqa: F811

@@ -72,6 +72,31 @@ def verify(
     return asyncio.run(asyncio.wait_for(engine(), 120))
 
 
+def test_rooms_of_a_run_do_not_disturb_each_other(root: Path) -> None:
+    """Tasks of a session are checked at the same time, and all their rooms are in the directory of the run."""
+
+    async def engine() -> list[Verdict]:
+        run_dir = root / ".ralph" / "runs" / RUN
+        run_dir.mkdir(parents=True)
+        snapshots = Snapshots.open(root, root, RUN, run_dir)
+        snapshots.take("before")
+        keeper = KeeperClient(run_dir)
+        runner = CheckRunner(run_dir, RUN, root, keeper, check_environment(os.environ))
+        first = Verifier(runner, snapshots, VerdictSettings())
+        second = replace(first, worktree="task-2/1")
+        try:
+            checks = [[Check(f"sleep 0.3; test -f {name}")] for name in ("one.py", "two.py")]
+            return await asyncio.gather(
+                first.run_with_tests("first", checks[0], {"one.py": ""}),
+                second.run_with_tests("second", checks[1], {"two.py": ""}),
+            )
+        finally:
+            await keeper.close()
+
+    verdicts = asyncio.run(asyncio.wait_for(engine(), 120))
+    assert [one.results[0].reason for one in verdicts if not one.results[0].passed] == []
+
+
 def fix(root: Path) -> None:
     (root / "app.py").write_text(RIGHT)
 

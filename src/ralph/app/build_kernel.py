@@ -234,7 +234,7 @@ def _build_workspaces(
             setup_seconds=record.tree_settings.setup_seconds,
             keep=record.tree_settings.copy,
         ),
-        has_judge=record.workflow == "loop" and record.require != "proven",
+        has_judge=record.workflow != "hats" and record.require != "proven",
     )
     rejected_trees = open_rejected_trees(project.root)
     verifier = Verifier(

@@ -63,6 +63,7 @@ def build_session_workflow(record: RunRecord, root: Path, limits: Limits | None 
         created_at=record.created_at,
         by_waves=record.session.by_waves,
         knowledge=_find_knowledge(root),
+        requires_proof=record.require == "proven",
         has_worktrees=bool(record.branch),
         turn_seconds=record.turn_limits.wall if record.turn_limits.is_wall_set else math.inf,
     )
@@ -484,7 +485,7 @@ def _build_session_record(
     project: Project, config: Config, request: SessionRequest, options: RunOptions, id: str
 ) -> RunRecord:
     """What a session is started with, by options and settings."""
-    _refuse_grades(options, is_classic=request.classic)
+    _refuse_judge(options, has_checks=bool(request.criteria))
     if request.classic:
         if options.parallel or request.waves:
             raise UsageError("a classic session runs one task at a time", todo="omit --parallel and --waves")
@@ -511,17 +512,14 @@ def _build_session_record(
     )
 
 
-def _refuse_grades(options: RunOptions, *, is_classic: bool) -> None:
-    """Refuse what the user asks for about the verdict and a session does not do."""
-    if (options.require or settings.load_user_settings().require) == "proven":
-        what = "the reviewer of a session judges its work, so `--require proven` does not work with sessions"
-        raise UsageError(what, todo="pass --require auto, or use `ralph loop`")
+def _refuse_judge(options: RunOptions, *, has_checks: bool) -> None:
+    """Refuse what the user asks for about the judge and a session does not do."""
     if options.judge:
         todo = "omit --judge; `roles: {reviewer: NAME}` in ralph.yml chooses its agent"
         raise UsageError("the judge of a session is its reviewer", todo=todo)
-    if options.no_clean_room and not is_classic:
-        what = "the checks of a session always run in a worktree of their own, which is a clean checkout"
-        raise UsageError(what, todo="omit --no-clean-room; it works with --classic")
+    if options.require and options.require != "auto" and not has_checks:
+        what = f"--require {options.require} has no effect on a session without checks"
+        raise UsageError(what, todo="add --check '`COMMAND` passes', or omit --require")
 
 
 def refuse_aborted(session: UserSession) -> None:

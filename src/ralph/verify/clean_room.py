@@ -46,7 +46,7 @@ _MAX_NAMED = 3
 _MAX_QUOTED = 400
 _MAX_READ = 50
 _NAMES_ERROR = regex(r"^E\s|\w*(?:Error|Exception)\b|\berror\b.*:")
-_HOME, _RECORD = "clean-room", "ignored.json"
+_HOME = "clean-room"
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,12 @@ class CleanRoomSettings:
     setup_seconds: float = 1800.0
     keep: tuple[str, ...] = ()
     """Ignored files that the room gets as they are, even if they changed during the run."""
+
+
+def find_ignored_record(run_dir: Path, worktree: str = "") -> Path:
+    """The record of the ignored files of a worktree, or of the run's own tree."""
+    name = worktree.replace("/", "-")
+    return run_dir / (f"ignored-{name}.json" if name else "ignored.json")
 
 
 class RoomError(Exception):
@@ -77,10 +83,18 @@ class CleanRoom:
     """What the clean room did with the tree before the first turn."""
     is_mounted: bool = field(default_factory=lambda: probe().works)
     """Whether checkouts are mounted at the path of the work tree. Otherwise they are copies at another path."""
+    worktree: str = ""
+    """The name of the worktree whose work it confirms; empty for the run's own tree."""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a checkout exists. All rooms of a run use the same directories."""
 
     @property
     def _home(self) -> Path:
         return self.runner.run_dir / _HOME
+
+    @property
+    def _record_path(self) -> Path:
+        return find_ignored_record(self.runner.run_dir, self.worktree)
 
     @property
     def _own_paths(self) -> tuple[str, ...]:
@@ -107,9 +121,8 @@ class CleanRoom:
 
     def record_ignored(self) -> None:
         """Remember, once and before the first turn, what the files are that git ignores."""
-        path = self.runner.run_dir / _RECORD
-        if not path.exists():
-            write_record(path, self._fingerprint_ignored())
+        if not self._record_path.exists():
+            write_record(self._record_path, self._fingerprint_ignored())
 
     def _fingerprint_ignored(self) -> dict[str, str]:
         repository = self.snapshots.repository
@@ -173,7 +186,7 @@ class CleanRoom:
 
         The files in `back` are as in the snapshot `base`, or absent as there. `texts` are the contents of further files.
         """
-        async with self._open(tree, back, base, texts, is_rehearsal=is_rehearsal) as runner:
+        async with self.lock, self._open(tree, back, base, texts, is_rehearsal=is_rehearsal) as runner:
             changed = self._compare_ignored().changed
             if self.rehearsal.needs_setup or changed:
                 paths = set(self.snapshots.paths(tree))
@@ -243,7 +256,7 @@ class CleanRoom:
 
     def _compare_ignored(self) -> KeptFiles:
         """The ignored files that are as they were before the run, and those that the user wants to keep."""
-        before = read_record(self.runner.run_dir / _RECORD) if self.settings.is_on else None
+        before = read_record(self._record_path) if self.settings.is_on else None
         if before is None:
             # In the worktree of a task, which Ralph set up itself, nothing was recorded. All that is there is used.
             return KeptFiles(tuple(self._fingerprint_ignored()), (), ())

@@ -98,7 +98,7 @@ class VerdictSettings:
     """Whether a judge decides about changed judge files that an agent keeps after it read what is wrong with them."""
 
     def without_clean_room(self) -> "VerdictSettings":
-        """The same for the worktree of a task, or of the checks of a session: it is a fresh checkout itself."""
+        """The same for the worktree of a task. The clean room confirms what is merged, and not each task."""
         return replace(self, clean_room=replace(self.clean_room, is_on=False))
 
 
@@ -119,6 +119,10 @@ class Verifier:
     """Where the user's branches, tags and stash stood before the run."""
     isolation: Isolation | None = None
     """What the checks of a clean room may read and write."""
+    worktree: str = ""
+    """The name of the worktree; empty for the run's own tree."""
+    room_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Shared by all verifiers of a run: one clean room exists at a time."""
     _comparison: TreeComparison | None = field(default=None, init=False)
     _room: CleanRoom | None = field(default=None, init=False)
 
@@ -146,6 +150,8 @@ class Verifier:
             isolation=isolation,
             settings=self.rules.clean_room,
             rehearsal=known or Rehearsal(),
+            worktree=self.worktree,
+            lock=self.room_lock,
         )
 
     async def run(
@@ -206,6 +212,10 @@ class Verifier:
         """Before a turn: record that the tree is not verified any more, and which files git ignores."""
         if self._comparison:
             self._comparison.note_turn(self._before)
+        self.record_ignored()
+
+    def record_ignored(self) -> None:
+        """Record, once and before the first turn, which files git ignores."""
         if self._has_room and self.snapshots:
             self._open_room(self.snapshots).record_ignored()
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ralph.core.checks import Check, CheckResult, CheckStatus, FailingTests, Verdict
-from ralph.core.ids import READ_ONLY_PREFIX
+from ralph.core.ids import READ_ONLY_PREFIX, READ_ONLY_WORKTREE
 from ralph.core.turns import ENDED_BY, AgentEvent, Change, Turn, TurnEnd, TurnRequest, TurnResult
 from ralph.documents.run_record import RunRecord
 from ralph.git import merge
@@ -23,6 +23,7 @@ from ralph.git.history import contains
 from ralph.git.merge import UnresolvedMerge
 from ralph.git.snapshots import Snapshots
 from ralph.git.worktree import Removal, Worktree
+from ralph.verify.clean_room import find_ignored_record
 from ralph.verify.runner import CheckRunner
 from ralph.verify.verifier import Verifier
 from ralph.workspace.local import LocalTurns
@@ -159,8 +160,7 @@ class Workspaces:
         except SetupError as error:
             failed = CheckResult("the setup commands pass", CheckStatus.FAILED, 0.0, reason=error.what)
             return Verdict((failed,))
-        # Without `is_final`: a worktree is a fresh checkout that Ralph set up, so no clean room has to confirm it.
-        verdict = await opened.verifier.run(key, checks, seen_failing)
+        verdict = await opened.verifier.run(key, checks, seen_failing, is_final=is_final)
         # Worktrees that are made later are compared with it.
         self.verifier.baseline = self.verifier.baseline or opened.verifier.baseline
         return verdict
@@ -178,6 +178,7 @@ class Workspaces:
             if name.startswith(READ_ONLY_PREFIX):
                 await asyncio.to_thread(self._move_to_branch_tip, worktree)
             await self._set_up(worktree)
+            await asyncio.to_thread(worktree.verifier.record_ignored)
             if request and request.merges_run_branch and worktree.record.merged_for != request.key:
                 await asyncio.to_thread(self._merge_run_branch, worktree, request.key)
             return worktree
@@ -223,6 +224,7 @@ class Workspaces:
         if removal:
             Git(self.root).run("update-ref", "-d", self._name_snapshot_ref(name))
             self.records.forget(name)
+            find_ignored_record(self.turns.run_dir, name).unlink(missing_ok=True)
         return removal
 
     def remove_unused(self) -> None:
@@ -324,15 +326,19 @@ class Workspaces:
             ref=self._name_snapshot_ref(name),
             excluding=excluding,
         )
+        holds_whole = name == READ_ONLY_WORKTREE
         if snapshots.latest() is None:
-            snapshots.begin(record.base)
+            # What is merged is judged as a whole: everything since the run began is its work.
+            snapshots.begin(self.record.base if holds_whole else record.base)
+        rules = self.verifier.rules
         isolation = self.turns.isolation.move(tree.path) if self.turns.isolation else None
         verifier = replace(
             self.verifier,
             runner=self._make_runner(tree),
             snapshots=snapshots,
-            rules=self.verifier.rules.without_clean_room(),
+            rules=rules if holds_whole else rules.without_clean_room(),
             isolation=isolation,
+            worktree=name,
             last=None,
             flaky=set(),
         )

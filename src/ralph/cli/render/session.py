@@ -18,6 +18,7 @@ from ralph.documents.session.metadata import State, Status
 from ralph.documents.session.progress import Marker
 from ralph.documents.session.reports import parse_report
 from ralph.documents.session.values import parse_timestamp
+from ralph.workflows.loop.report import accept_command
 from ralph.workflows.session.execution import has_open_work
 from ralph.workflows.session.iterations import count_tasks, find_new_feedback, list_misplaced_feedback, reviews
 from ralph.workflows.session.state import SessionSettings, SessionState, Step
@@ -54,6 +55,7 @@ class SessionRenderer(Renderer):
             Outcome.AWAITING_FEEDBACK: f'ralph session feedback {run} "..."\n        ralph session resume {run}',
             Outcome.AWAITING_APPROVAL: f"ralph session approve {run}, or skip",
             Outcome.BLOCKED: f'ralph session resume {run}   (--guidance "Only ..." reduces the scope)',
+            Outcome.UNPROVEN: f"ralph diff {run}, then {accept_command(run)}",
         }
         usual = f"ralph session resume {run}" if ended.outcome.resumable else f"ralph session show {run}"
         return todo.get(ended.outcome, usual)
@@ -66,8 +68,11 @@ def _answer_lines(answer: Mapping[str, Any]) -> list[str]:
         lines.append("✗ blocked: " + "; ".join(map(str, answer.get("blockers") or ["it gives no reason"])))
     if assessment := answer.get("assessment"):
         achieved = f" ({answer['goals_achieved']} goals achieved)" if answer.get("goals_achieved") else ""
-        lines.append(f"{'✓' if assessment == 'Complete' else '✗'} review of the whole session: {assessment}{achieved}")
+        rejected = [one for one in answer.get("files") or () if not one["accept"]]
+        mark = "✓" if assessment == "Complete" and not rejected else "✗"
+        lines.append(f"{mark} review of the whole session: {assessment}{achieved}")
         lines += [f"    gap: {one_line(gap)}" for gap in answer.get("gaps") or ()]
+        lines += [f"    rejected: {one_line(one['path'])}: {one_line(one['why'])}" for one in rejected]
     return lines
 
 
@@ -244,6 +249,8 @@ def next_action(settings: SessionSettings, state: SessionState, *, alive: bool =
         return (
             f"done; {say} starts another iteration" if not settings.layout.is_classic else f"done; {say} asks for more"
         )
+    if state.flow.review_accepted and state.flow.lacks_proof:
+        return f"`ralph diff {run}` shows the changes; if they are right: `{accept_command(run)}`"
     if _waits_for_user(state):
         return f"look at the result and give feedback: {say}, then `ralph session resume {run}`"
     return f"`ralph session resume {run}` continues with {_STAGES[state.state]}"

@@ -1,6 +1,7 @@
 """What the roles of a session hand back, and what must hold of the documents that go with it."""
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -8,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ralph.core.errors import StateError
 from ralph.core.text import count
-from ralph.documents.answers import Answer
+from ralph.documents.answers import Answer, JudgedFile
 from ralph.documents.session import task_list, tasks
 from ralph.documents.session.markdown import close_open_marks, find_hidden_problems
 from ralph.documents.session.plan import PlanQuestion, find_plan_problems, parse_questions
@@ -103,6 +104,9 @@ class SessionReviewAnswer(_Judgement):
     )
     goals_achieved: str = Field(default="", max_length=200, description="how many of the goals are reached, as X/Y")
     gaps: list[str] = Field(default=[], description="each gap, and what would close it")
+    files: list[JudgedFile] = Field(
+        default=[], description="what you make of every file in `judge-files.md`, if it exists"
+    )
 
 
 PLANNER = ("INITIALIZE", "TASK_BREAKDOWN", "UPDATE", "REBREAKDOWN", "REBREAKDOWN_TASK", "CRITIQUE_BREAKDOWN")
@@ -253,6 +257,44 @@ def _review_faults(answer: Mapping[str, Any], documents: Documents, inbox: Docum
     return ("result.json: `feedback`: the verdict is Failed, so say what exactly has to be different",)
 
 
+JUDGE_FILES = "judge-files.md"
+"""The file of the inbox that lists the changed tests and settings that a reviewer of the session has to judge."""
+_LISTED_FILE = re.compile(r"^- `(.+)`$", re.MULTILINE)
+
+
+def render_judge_files(paths: Sequence[str]) -> str:
+    """The file that asks a reviewer to judge changed tests and settings."""
+    return "\n".join((_HOW_TO_JUDGE, *(f"- `{path}`" for path in paths), ""))
+
+
+_HOW_TO_JUDGE = """# Tests and settings to judge
+The session changed the files below. They decide what passes. For each file, find out whether the request needs the change, and
+say so in `files` of `result.json`: {"path": "...", "accept": true or false, "why": "..."}.
+
+Accept a change that the request asks for, or that follows from it. Accept a new test if it would fail on a wrong implementation.
+Reject a change that only makes a check pass: a removed or skipped test, a weaker assertion, an expected value copied from wrong
+output, a checker that is switched off or looks at fewer files. If you are not sure, reject it, and say what is missing.
+A rejected change is a gap. Of a source file or a manifest, judge only the tests and settings in it.
+"""
+
+
+def _judgment_faults(answer: Mapping[str, Any], documents: Documents, inbox: Documents) -> tuple[str, ...]:
+    """A reviewer of the session must judge every file that it is asked to judge."""
+    if answer["status"] != "completed":
+        return ()
+    judged = {one["path"].removeprefix("./") for one in answer.get("files", ())}
+    missing = [path for path in _LISTED_FILE.findall(inbox.get(JUDGE_FILES, "")) if path not in judged]
+    if not missing:
+        return ()
+    return (f"result.json: `files`: say whether you accept {', '.join(missing)}, as {JUDGE_FILES} asks",)
+
+
+def _classic_session_review_faults(
+    answer: Mapping[str, Any], documents: Documents, inbox: Documents
+) -> tuple[str, ...]:
+    return (*_judgment_faults(answer, documents, inbox), *_list_faults(may=True)(answer, documents, inbox))
+
+
 FAULTS: dict[str, Faults] = {
     "session.planner.INITIALIZE": require_documents("plan.md", plan=_find_plan_problems),
     "session.planner.UPDATE": require_documents("plan.md", plan=_find_plan_problems),
@@ -270,6 +312,7 @@ FAULTS: dict[str, Faults] = {
     "classic.questioner.brainstorm": _question_faults,
     "classic.questioner.research": _research_faults,
     "classic.reviewer.TASK_REVIEW": _review_faults,
-    "classic.reviewer.SESSION_REVIEW": _list_faults(may=True),
+    "session.review": _judgment_faults,
+    "classic.reviewer.SESSION_REVIEW": _classic_session_review_faults,
 }
 """What must hold of the documents, by role and mode."""

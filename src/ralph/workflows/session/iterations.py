@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from ralph.core.checks import Evidence, Grade
+from ralph.core.checks import Evidence, Grade, Verdict
 from ralph.core.errors import RalphError
 from ralph.core.events import Decision, Do, Promote, Stop
 from ralph.core.outcomes import Outcome
@@ -28,13 +29,14 @@ from ralph.documents.session.reports import (
 from ralph.documents.session.tasks import make_natural_key
 from ralph.documents.session.values import read_front_values, with_front_matter
 from ralph.documents.session.values import render_timestamp as stamp
-from ralph.workflows.session.execution import add_update, withdraw_attempt
+from ralph.workflows.session.execution import add_update, describe_verdict, withdraw_attempt
 from ralph.workflows.session.planning import accept_breakdown, add_listed_tasks, find_next_step
 from ralph.workflows.session.state import SessionSettings, SessionState, Step, describe_failure
 from ralph.workflows.session.work_keys import SessionKey, SessionWork
 
 MAX_REVIEWS = 3
 """Reviews of the whole by which a reviewer may add tasks, before the user has to say how it continues."""
+_SHOWN_FINDINGS = 3
 _SHOWN_GAPS, _GAP_CHARS = 3, 160
 """How much the reason of a stop says about the gaps of a review."""
 PAUSED, ABORTED = "Paused by signal", "Aborted by signal"
@@ -44,6 +46,59 @@ _PLANS = (State.INITIALIZING, State.PLANNING, State.REPLANNING)
 """States in which the tasks of the iteration are not known yet. Its row stays as it began."""
 
 
+def accept_session_checks(settings: SessionSettings, state: SessionState, verdict: Verdict, now: float) -> SessionState:
+    """After the checks of the session. A session that only lacked a proof is complete if the user accepted the work."""
+    evidence, findings = verdict.evidence, tuple(one.sentence for one in verdict.blocking_findings[:_SHOWN_FINDINGS])
+    # The reviewer of the session is the judge of changed tests and settings, unless the user wants a proof.
+    is_left_to_judge = verdict.awaits_judge and not settings.requires_proof
+    if evidence and is_left_to_judge and verdict.snapshot and verdict.snapshot == state.flow.judged_snapshot:
+        evidence = _mark_judged(evidence)
+    if settings.requires_proof and evidence and evidence.grade is Grade.JUDGED:
+        evidence = replace(evidence, grade=Grade.UNPROVEN)
+    is_proof_missing = evidence is not None and evidence.grade is Grade.UNPROVEN
+    state = state.with_flow(
+        check_results=describe_verdict(verdict) or "all pass",
+        failed_checks=tuple(f"`{result.command}`" if result.command else result.title for result in verdict.not_passed),
+        session_checks_passed=is_left_to_judge or (verdict.passed and not is_proof_missing),
+        evidence=evidence,
+        findings=findings,
+        checked_snapshot=verdict.snapshot,
+        checked_after_ends=state.flow.ends,
+    )
+    if state.flow.review_accepted and state.state is State.COMPLETE and not state.flow.lacks_proof and verdict.passed:
+        return _end_iteration(settings, state.with_flow(review_accepted=False), Status.COMPLETED, now)
+    return state
+
+
+def _accept_judgment(state: SessionState, answer: Mapping[str, Any]) -> SessionState:
+    """The state after the reviewer of the session judged the changed tests and settings.
+
+    Only if it accepts all of them, nothing is left to judge.
+    """
+    opinions = {one["path"].removeprefix("./"): one["accept"] for one in answer.get("files", ())}
+    to_judge, evidence = state.flow.to_judge, state.flow.evidence
+    if evidence is None or not to_judge or not all(opinions.get(path) for path in to_judge):
+        return state
+    return state.with_flow(evidence=_mark_judged(evidence), judged_snapshot=state.flow.checked_snapshot)
+
+
+def _add_rejected_files(state: SessionState, answer: Mapping[str, Any], review: str) -> str:
+    """The review with a gap for each changed test or settings file that the reviewer rejects."""
+    rejected = [one for one in answer.get("files", ()) if one["path"].removeprefix("./") in state.flow.to_judge]
+    rejected = [one for one in rejected if not one["accept"]]
+    if not rejected:
+        return review
+    gaps = [f"- {one['path']}: {one['why']} Undo this change, and do the work instead." for one in rejected]
+    return "\n".join((review.rstrip(), "", "## Gaps Identified", *gaps, ""))
+
+
+def _mark_judged(evidence: Evidence) -> Evidence:
+    """The evidence after the reviewer of the session accepted all changed tests and settings."""
+    read = count(len(evidence.to_judge), "changed test or settings file", "changed tests and settings files")
+    reason = f"The checks also pass in a clean checkout. The reviewer of the session read and accepted {read}."
+    return replace(evidence, grade=Grade.JUDGED, reason=reason, to_judge=())
+
+
 def accept_session_review(
     settings: SessionSettings, state: SessionState, result: TurnResult, now: float
 ) -> SessionState:
@@ -51,6 +106,7 @@ def accept_session_review(
     if settings.layout.reviewer_adds_tasks:
         return _accept_review_with_tasks(settings, state, result, now)
     answer, text = result.answer or {}, result.documents.get("review.md") or str(result.answer)
+    text = _add_rejected_files(state, answer, text)
     state = state.with_texts({settings.layout.review(state.metadata.iteration): text})
     threshold = state.limits.severity_threshold
     found = parse_review(text)
@@ -58,10 +114,22 @@ def accept_session_review(
     # Gaps that Ralph cannot read from a review may be real, so they count.
     good = good or (threshold != "any" and bool(found.issues) and not found.active(threshold))
     all_in = all(state.marker(name) in FINAL_MARKERS for name in state.tasks)
-    complete = good and all_in and (state.flow.session_checks_passed or not settings.checks)
+    state = _accept_judgment(state, answer)
+    # A change of tests or settings that the reviewer does not accept is a gap, whatever its severity.
+    good = good and not state.flow.to_judge
+    passed = state.flow.session_checks_passed or not settings.checks
+    complete = good and all_in and passed
+    lacks_proof = good and all_in and state.flow.lacks_proof
+    state = state.with_flow(review_accepted=lacks_proof)
     cycle = state.metadata.critique_cycle
     # Cycles that the user caused with a STEER do not count.
-    if not complete and all_in and cycle < state.limits.max_critique_cycles + state.flow.replans:
+    is_left_to_user = lacks_proof and not state.flow.findings
+    if (
+        not complete
+        and not is_left_to_user
+        and all_in
+        and cycle < state.limits.max_critique_cycles + state.flow.replans
+    ):
         # Nothing failed, and yet it is not what was asked for: it is sent back by itself before the user is asked.
         return state.with_metadata(critique_cycle=cycle + 1).with_state(State.CRITIQUE)
     return _end_iteration(settings, state, Status.COMPLETED if complete else Status.AWAITING_FEEDBACK, now)
@@ -72,8 +140,14 @@ def _accept_review_with_tasks(
 ) -> SessionState:
     """After a review that may add tasks itself: it is complete, or gaps become tasks, or the user has to say."""
     answer, number = result.answer or {}, review_number(state)
-    good = answer.get("assessment") == Assessment.COMPLETE and (state.flow.session_checks_passed or not settings.checks)
+    state = _accept_judgment(state, answer)
+    is_accepted = answer.get("assessment") == Assessment.COMPLETE and not state.flow.to_judge
+    # If only a proof is missing, the review stays as it is, and the run ends as unproven.
+    is_left_to_user = state.flow.lacks_proof and not state.flow.findings
+    passed = state.flow.session_checks_passed or not settings.checks
+    good = is_accepted and (passed or is_left_to_user)
     body = result.documents.get("review.md") or f"# Session Review {number}\n\n{answer.get('summary', '')}"
+    body = _add_rejected_files(state, answer, body)
     assessment = Assessment.COMPLETE if good else Assessment.GAPS
     text = compose_classic_review(number, body, assessment, state.progress.items)
     state = state.with_texts({settings.layout.review(number): text})
@@ -313,16 +387,20 @@ def _grade_session(settings: SessionSettings, state: SessionState) -> Evidence:
         return Evidence(Grade.UNVERIFIED, f"The session has no checks. {reviewed}")
     evidence = state.flow.evidence
     if evidence is None:
-        return Evidence(Grade.JUDGED, f"The checks pass in a clean checkout. {reviewed}")
-    # Changed tests and settings are unproven until the reviewer of the session, who is their judge, accepts them.
-    grade = Grade.JUDGED if evidence.grade is Grade.UNPROVEN else evidence.grade
-    return Evidence(grade, f"{evidence.reason} {reviewed}")
+        return Evidence(Grade.JUDGED, f"The checks pass. Nothing could be compared in a clean checkout. {reviewed}")
+    return replace(evidence, reason=f"{evidence.reason.rstrip('.')}. {reviewed}")
 
 
 def decide_end(settings: SessionSettings, state: SessionState) -> Stop:
     """Why the run ends when the iteration is over."""
     if state.metadata.status == Status.ABORTED:
         return Stop(Outcome.ABORTED, "the session was aborted")
+    is_accepted = state.flow.review_accepted or state.metadata.status == Status.COMPLETED
+    if settings.checks and is_accepted and state.flow.lacks_proof:
+        why = state.flow.why_not_proven
+        compared = state.flow.evidence or Evidence(Grade.UNPROVEN, "")
+        evidence = replace(compared, grade=Grade.UNPROVEN, reason=why)
+        return Stop(Outcome.UNPROVEN, f"all checks pass, but the work is not proven: {why}", evidence=evidence)
     is_green = not settings.layout.is_classic or not settings.checks or state.flow.session_checks_passed
     if state.metadata.status == Status.COMPLETED and is_green:
         place = (
@@ -444,7 +522,8 @@ def _end_iteration(settings: SessionSettings, state: SessionState, status: Statu
     unfinished = tuple(name for name in state.tasks if state.marker(name) not in FINAL_MARKERS)
     state = state.with_flow(reviewed_iteration=state.metadata.iteration, unfinished=unfinished)
     after = State.KNOWLEDGE_EXTRACTION
-    if state.limits.approval == "skip":
+    if state.limits.approval == "skip" or state.flow.review_accepted:
+        # Work that only lacks a proof is accepted as it is. What was learned from it is written down after that.
         after = State.COMPLETE
     elif state.flow.learned_iteration == state.metadata.iteration:
         is_undecided = state.metadata.previous_state == State.KNOWLEDGE_APPROVAL
@@ -496,7 +575,9 @@ def describe_unfinished(settings: SessionSettings, state: SessionState) -> list[
         reasons.append(f"to end the session without {', '.join(without_need)}, mark {them} [C] in progress.md too")
     reasons += [state.flow_of(name).why for name in failed if state.flow_of(name).rescoped]
     reasons += [_describe_missing_task(settings, state, name) for name in failed if state.tasks[name].is_missing]
-    if state.flow.check_results and not state.flow.session_checks_passed:
+    if state.flow.lacks_proof and not state.flow.session_checks_passed:
+        reasons.append(f"the checks of the session pass, but the work does not count: {state.flow.why_not_proven}")
+    elif state.flow.check_results and not state.flow.session_checks_passed:
         names = ", ".join(state.flow.failed_checks)
         reasons.append("the checks of the session do not pass" + (f": {names}" if names else ""))
     if reasons:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from ralph.core.prompt import Place, Prompt, PromptPart, build_prompt, fill_template, name_program
 from ralph.core.turns import INBOX, OUTBOX, TurnRequest
 from ralph.documents import answers
+from ralph.documents.session.answers import JUDGE_FILES
 from ralph.workflows.session.state import SessionSettings, SessionState
 
 REQUEST_BUDGET = 1500
@@ -67,6 +68,7 @@ _FILES = {
     "update/": "files that belong to the update",
     "knowledge/": "what this session has written down so far",
     "checks.md": "what the engine saw when it ran the checks; what failed there counts as failed",
+    JUDGE_FILES: "the tests and settings that the session changed, and how to judge each of them",
 }
 """What is in the files of an inbox, in half a sentence."""
 _FILES_OF_ROLES = {

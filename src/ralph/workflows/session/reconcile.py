@@ -148,6 +148,14 @@ def review_again_without_cancelled_tasks(state: SessionState) -> SessionState:
     )
 
 
+def check_again_without_proof(state: SessionState) -> SessionState:
+    """The state in which the checks of a session run again that only lacks a proof: the user may have accepted the work."""
+    flow = state.flow
+    if state.state is not State.COMPLETE or not flow.review_accepted or flow.ends == flow.checked_after_ends:
+        return state
+    return state.with_flow(check_results="", session_checks_passed=False)
+
+
 def _revert_task(settings: SessionSettings, state: SessionState, name: str, flow: TaskFlow) -> SessionState:
     """The state in which a task has the marker that goes with its stored flow, with a notice for the user."""
     marker, note, what = Marker.TODO, "", "it still has to be done. Mark it [C] to leave it out."

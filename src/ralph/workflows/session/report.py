@@ -8,7 +8,7 @@ from ralph.core.outcomes import Outcome
 from ralph.core.text import count
 from ralph.documents.session.markdown import row
 from ralph.documents.session.progress import MARKER_MEANINGS
-from ralph.workflows.loop.report import format_duration, render_missing_refs
+from ralph.workflows.loop.report import accept_command, format_duration, render_missing_refs
 from ralph.workflows.session.iterations import count_tasks, review_number
 from ralph.workflows.session.state import SessionSettings, SessionState
 
@@ -60,7 +60,9 @@ def _describe_checks(settings: SessionSettings, state: SessionState) -> str:
     titles = "\n".join(f"- `{check.command or check.title}`" for check in settings.checks)
     if not state.flow.check_results:
         return f"## Checks\n\n{titles}\n\nThey have not run since the last task was merged."
-    verdict = "All pass." if state.flow.session_checks_passed else "Not all pass."
+    verdict = "All pass." if not state.flow.failed_checks else "Not all pass."
+    if state.flow.lacks_proof and not state.flow.session_checks_passed:
+        verdict = f"All pass, but the work does not count: {state.flow.why_not_proven}"
     return f"## Checks\n\n{titles}\n\n{verdict} ({count(len(settings.checks), 'check')})"
 
 
@@ -70,6 +72,11 @@ def _suggest_next_command(settings: SessionSettings, ended: RunEnded) -> str:
             return f"`ralph diff {settings.id}`"
         case Outcome.AWAITING_FEEDBACK:
             return f'`ralph session feedback {settings.id} "..."`, then `ralph session resume {settings.id}`'
+        case Outcome.UNPROVEN:
+            return (
+                f"See the changes with `ralph diff {settings.id}`. If they are right, accept them: "
+                f"`{accept_command(settings.id)}`."
+            )
         case Outcome.AWAITING_APPROVAL:
             return f"`ralph session approve {settings.id}`, or `ralph session skip {settings.id}`"
         case Outcome.BLOCKED:

@@ -104,6 +104,7 @@ class Session:
         )
         state = reconcile.revert_unreviewed_end(self._reconcile(with_listed_tasks(state), flow))
         state = reconcile.review_again_without_cancelled_tasks(state)
+        state = reconcile.check_again_without_proof(state)
         return self._mark_startable_tasks(state)
 
     def _load_classic(self, documents: Mapping[str, str]) -> SessionState:
@@ -128,6 +129,7 @@ class Session:
             run_has_ended=True,
             replans=known.replans,
             ends=known.ends,
+            judged_snapshot=known.judged_snapshot,
         )
         repaired = repair(self.settings.layout, texts, stamp(self.settings.created_at)).documents
         state = replace(
@@ -348,13 +350,7 @@ class Session:
         if key == SESSION_BASELINE:
             return replace(state, flow=_with_baseline(state.flow, verdict))
         if key and key.kind is SessionWork.SESSION_CHECK:
-            failed = tuple(f"`{result.command}`" if result.command else result.title for result in verdict.not_passed)
-            results = execution.describe_verdict(verdict) or "all pass"
-            # The reviewer of the session is the judge of changed tests and settings.
-            passed = verdict.passed or verdict.awaits_judge
-            return state.with_flow(
-                check_results=results, failed_checks=failed, session_checks_passed=passed, evidence=verdict.evidence
-            )
+            return iterations.accept_session_checks(self.settings, state, verdict, now)
         is_current = key is not None and key.kind in OF_TASK and not _is_of_earlier_attempt(state, key)
         if key and is_current and state.marker(key.task) is Marker.PENDING:
             return execution.accept_checks(self.settings, state, key.task, verdict, now)
@@ -425,10 +421,8 @@ class Session:
                 return self._decide_tasks(state)
             case State.SESSION_REVIEW if self.settings.checks and not state.flow.check_results:
                 return self._request_session_checks(state)
-            case State.COMPLETE if (
-                self.settings.layout.is_classic and self.settings.checks and not state.flow.check_results
-            ):
-                # The tree has changed since the session was complete.
+            case State.COMPLETE if self.settings.checks and not state.flow.check_results:
+                # The tree of a classic session may have changed, or the user accepted what could not be proven.
                 return self._request_session_checks(state)
             case State.SESSION_REVIEW:
                 return Do((turn_requests.request_session_review(self.settings, state),))
@@ -445,10 +439,7 @@ class Session:
 
     def _request_session_checks(self, state: SessionState) -> Do:
         key = iterations.make_session_key(state, SessionWork.SESSION_CHECK)
-        # The worktree is a fresh checkout. Only if all turns work in one tree, a clean room has to confirm the checks.
-        return Do(
-            (RunChecks(str(key), self.settings.checks, self._read_only_worktree, is_final=self.settings.has_one_tree),)
-        )
+        return Do((RunChecks(str(key), self.settings.checks, self._read_only_worktree, is_final=True),))
 
     def _decide_tasks(self, state: SessionState) -> Decision:
         if fault := state.fault:

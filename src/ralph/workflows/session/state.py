@@ -87,7 +87,17 @@ class Flow:
     session_checks_passed: bool = field(default=False, metadata=former_name("passed"))
     """Whether these checks passed."""
     evidence: Evidence | None = None
-    """What supports that; None if they ran in a worktree of the session, which is a fresh checkout anyway."""
+    """What supports that; None if the checks fail, or if nothing could be compared."""
+    findings: tuple[str, ...] = ()
+    """What keeps the work from counting although these checks pass, each in one sentence."""
+    checked_snapshot: str = ""
+    """The snapshot on which they ran."""
+    checked_after_ends: int = 0
+    """How often a run of the session had ended when they ran."""
+    judged_snapshot: str = ""
+    """The last snapshot whose changed tests and settings the reviewer of the session accepted."""
+    review_accepted: bool = False
+    """Whether the reviewer accepted the whole, and only a proof is missing."""
     approved: bool = False
     """Whether the user approved what was learned."""
     approved_items: tuple[str, ...] = field(default=(), metadata=former_name("items"))
@@ -121,6 +131,23 @@ class Flow:
     learned_iteration: int = field(default=0, metadata=former_name("learned"))
     """The last iteration of which a librarian has written down what was learned, if no work followed in it."""
     schema: int = 1
+
+    @property
+    def to_judge(self) -> tuple[str, ...]:
+        """The changed tests and settings that the reviewer of the session has to judge."""
+        return self.evidence.to_judge if self.evidence and self.session_checks_passed else ()
+
+    @property
+    def lacks_proof(self) -> bool:
+        """Whether the checks of the session pass, and the work does not count all the same."""
+        if not self.check_results or self.failed_checks:
+            return False
+        return not self.session_checks_passed or bool(self.to_judge)
+
+    @property
+    def why_not_proven(self) -> str:
+        """Why the work does not count although the checks of the session pass."""
+        return " ".join(self.findings) or (self.evidence.reason if self.evidence else "")
 
     @property
     def is_stopped(self) -> bool:
@@ -346,6 +373,8 @@ class SessionSettings:
     by_waves: bool = False
     knowledge: tuple[str, ...] = ()
     """The files of `.docs/` with what earlier sessions learned."""
+    requires_proof: bool = False
+    """Whether no reviewer may accept changed tests and settings."""
     has_worktrees: bool = True
     """Whether each task has a worktree of its own. Without git, all turns work in the user's tree, one after the other."""
     turn_seconds: float = math.inf

@@ -7,6 +7,7 @@ from dataclasses import replace
 from ralph.core.ids import READ_ONLY_WORKTREE, name_planning_worktree
 from ralph.core.prompt import Prompt
 from ralph.core.turns import INBOX, OUTBOX, TurnRequest
+from ralph.documents.session.answers import JUDGE_FILES, render_judge_files
 from ralph.documents.session.layout import ClassicLayout
 from ralph.documents.session.plan import without_request
 from ralph.documents.session.progress import Marker
@@ -189,6 +190,8 @@ def request_session_review(settings: SessionSettings, state: SessionState) -> Tu
         **_collect_reports(settings, state, state.tasks),
         **_render_checks_document(state.flow.check_results),
     }
+    if to_judge := state.flow.to_judge:
+        inbox[JUDGE_FILES] = render_judge_files(to_judge)
     key, fields = make_session_key(state, SessionWork.SESSION_REVIEW), {"MODE": "SESSION_REVIEW"}
     if not settings.layout.reviewer_adds_tasks:
         return _request(settings, state, key, role="reviewer", documents=("review.md",), fields=fields, inbox=inbox)
