@@ -333,3 +333,26 @@ def test_a_builder_that_kills_the_engine_and_forges_its_state_is_not_believed(pr
     assert done.code == 0, done.said
     assert turns(project) == ["planner", "builder", "critic", "finalizer"], "it starts over"
     assert [line.split()[1] for line in project.ralph("logs", "--events").out.splitlines()][-1] == "LOOP_COMPLETE"
+
+
+def test_evidence_topic_counts_only_if_a_clean_checkout_confirms_it(project: Project) -> None:  # noqa: F811
+    (project.root / ".gitignore").write_text("local.txt\n")
+    project.git("add", ".gitignore")
+    project.git("commit", "-qm", "Ignore a file")
+    (project.root / "own.yml").write_text(
+        "event_loop: {starting_event: go.on}\n"
+        "events: {piece.built: {evidence: true, otherwise: piece.broken}}\n"
+        "hats:\n  builder: {triggers: [go.on, piece.broken], publishes: [piece.built]}\n"
+        "  last: {triggers: [piece.built], publishes: [LOOP_COMPLETE]}\n"
+    )
+    builder = (
+        "echo x >> work.txt; if [ -e local.txt ]; then touch kept.txt; else touch local.txt; fi; emit piece.built t"
+    )
+    agent = project.agent(f"{EMIT}case $RALPH_HAT in\nbuilder) {builder} ;;\nlast) emit LOOP_COMPLETE t ;;\nesac\ntrue")
+    check = ("--check", "`test -f local.txt || test -f kept.txt` passes")
+    done = project.ralph("run", "-c", "own.yml", "-p", "Build it", *check, "--agent-command", agent, "--yes")
+    assert done.code == 0, done.said
+    assert turns(project) == ["builder", "builder", "last"], done.said
+    assert "piece.broken (the checks did not confirm piece.built)" in done.out
+    assert "passes here and fails in a clean checkout" in done.out
+    assert "Evidence: proven." in done.out

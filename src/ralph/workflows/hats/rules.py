@@ -126,8 +126,9 @@ class Hats:
                     else state.seen_failing
                 )
                 key = str(WorkKey(WorkKind.CLAIM, number=state.iteration - 1))
-                completes = any(claim.topic == self.context.settings.completion for claim in state.claims)
-                return Do((RunChecks(key, self.context.checks, seen_failing=seen_failing, is_final=completes),))
+                # What claims that the checks pass must also hold in a clean checkout.
+                is_final = any(not self.context.expects_failure(claim.topic) for claim in state.claims)
+                return Do((RunChecks(key, self.context.checks, seen_failing=seen_failing, is_final=is_final),))
             case HatsPhase.REST:
                 return Do(())
             case HatsPhase.DONE:
@@ -401,7 +402,8 @@ def _is_confirmed(rule: Topic, verdict: Verdict) -> bool:
     """Whether the result of the checks is the one that a topic claims: that they pass, or that they fail."""
     if rule.expects_failure:
         return bool(verdict.not_passed) and not verdict.first_unrunnable
-    return verdict.passed
+    # Whether changed tests and settings are right is decided when the run completes.
+    return verdict.passed or verdict.awaits_judge
 
 
 def _complete_with_judge(context: HatsContext, state: HatsState, verdict: Verdict) -> HatsState:
