@@ -93,7 +93,7 @@ def cost(run: str | None, everything: bool, as_json: bool) -> int:
         for key, sums in groups.items():
             label = show_role(key) if name == "role" else key
             lines.append(f"  {label[:40]:<42} {count(sums.turns, 'turn'):>11}  {_money(_sums_json(sums))}")
-    lines.append(f"\ntotal {'':<39} {count(found.total.turns, 'turn'):>11}  {_money(_sums_json(found.total))}")
+    lines.append(f"\ntotal {'':<38} {count(found.total.turns, 'turn'):>11}  {_money(_sums_json(found.total))}")
     facts: dict[str, Any] = {"runs": [one.id for one in runs], "turns": found.turns, "total": _sums_json(found.total)}
     for name, groups in by.items():
         facts[f"by_{name}"] = {key: _sums_json(sums) for key, sums in groups.items()}

@@ -16,10 +16,15 @@ const FIELDS = { '--until': ['until', 'Done when'], until: ['until', 'Done when'
   '--max-iterations': ['iterations', 'Iterations at most'], max_cost: ['cost', 'Dollars at most'], '--max-cost': ['cost', 'Dollars at most'],
   timeout: ['minutes', 'Minutes at most'], '--timeout': ['minutes', 'Minutes at most'], '--worktree': ['worktree', 'Work in a worktree'] };
 
-// A text of the server with the labels of the form instead of the options of the command line. What to write needs no option before it.
+// A text of the server with the labels of the form instead of the options of the command line. What to write needs no option
+// before it, and hints about options that the form does not have are left out.
 function nameFields(text) {
-  return String(text || '').replace(/(write (?:the command: )?|for example )--(?:until|check) /g, '$1')
-    .replace(/(?:pass |add )?(--[a-z-]+)/g, (whole, option) => (FIELDS[option] ? `${whole === option ? '' : 'use '}“${FIELDS[option][1]}”` : whole));
+  const label = (option) => `“${FIELDS[option][1]}”`;
+  return String(text || '').replace(/(write (?:the command: )?|for example )--(?:until|check) /g, '$1').replace(/ \(--[a-z]+ [^)]*\)/g, '')
+    .replace(/(pass |add |omit )?(--[a-z-]+)/g, (whole, verb, option) => {
+      if (!FIELDS[option]) return whole;
+      return verb === 'omit ' ? `leave ${label(option)} empty` : `${verb ? 'use ' : ''}${label(option)}`;
+    });
 }
 
 // What is wrong, with the name of the field instead of that of the option.
