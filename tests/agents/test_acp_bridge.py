@@ -518,7 +518,10 @@ class TestSettings:
 
     def test_an_agent_that_offers_no_models_says_so(self, nursery: Nursery) -> None:
         told = played(nursery, {}, "--model", "m1")
-        assert (told.end["failure"], "model cannot be chosen by the protocol" in told.end["text"]) == ("access", True)
+        assert (told.end["failure"], "model cannot be chosen through the protocol" in told.end["text"]) == (
+            "access",
+            True,
+        )
 
 
 REFUSED = {"error": {"code": -32000, "message": "Authentication required"}}

@@ -30,7 +30,7 @@ class TestCommandLine:
         [
             (loop("--agent", "scriptd"), 2, "did you mean scripted?"),
             (loop("--agent", "command"), 2, "--agent-command"),
-            (("steer", "- use httpx"), 2, 'put a text that begins with - after --: ralph steer -- "- ..."'),
+            (("steer", "- use httpx"), 2, 'put text that begins with - after --: ralph steer -- "- ..."'),
             (loop("--agent", "scripted"), 2, "--scenario"),
             (loop("--agent", "scripted", "--agent-command", "true"), 2, "cannot be used together"),
             (loop(), 6, "--agent-command"),

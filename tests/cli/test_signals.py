@@ -561,5 +561,5 @@ class TestNotifications:
         project.work("true", "--max-iterations", "1")
         (project.root / "ralph.yml").write_text("notify: [nonsense]\n")
         assert project.real("resume", "--yes").code == 3, "ralph.yml has changed, so Ralph asks again"
-        assert any("no notification is sent" in entry["text"] for entry in project.journal("notice"))
+        assert any("Ralph sends no notifications" in entry["text"] for entry in project.journal("notice"))
         assert project.real("abort").code == 0

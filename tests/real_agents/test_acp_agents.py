@@ -49,7 +49,7 @@ def test_the_model_that_is_asked_for_is_used(project: AgentProject, acp: str) ->
 def test_an_agent_without_a_choice_of_models_says_so(project: AgentProject, acp: str) -> None:
     project.set_up(acp)
     done = bridge(project, acp, "--model", "gpt-5")
-    assert (done.code, "model cannot be chosen by the protocol" in done.out) == (1, True)
+    assert (done.code, "model cannot be chosen through the protocol" in done.out) == (1, True)
 
 
 @pytest.mark.needs_agents("cline")

@@ -125,7 +125,7 @@ def test_work_that_cannot_be_merged_is_resolved_or_left_on_its_branch(end: Merge
 def test_run_whose_workers_all_fail_can_resume_the_same_wave() -> None:
     world = stage(SETTINGS)
     stop = world.play(lambda world, hat: Turned(end=TurnEnd.FAILED) if hat == "builder" else agent(world, hat))
-    assert stop and stop.outcome is Outcome.FAILED and "all of a wave failed (4 workers)" in stop.reason
+    assert stop and stop.outcome is Outcome.FAILED and "all workers of a wave failed (4 workers)" in stop.reason
     ended = json.dumps({**json.loads(world.documents[world.rules.context.state_path]), "ended": True})
     world.state = world.rules.load({world.rules.context.state_path: ended})
     assert world.state.phase is HatsPhase.WAVE
@@ -140,7 +140,7 @@ def test_a_wave_has_only_the_time_that_its_gatherer_waits() -> None:
     stop = world.play(agent)
     assert stop and stop.outcome is Outcome.SUCCESS
     assert rows(world, "piece.done") == ["piece 1", "piece 2", "piece 3"], "10 seconds each, two at once"
-    assert ["all the time" in told for told in rows(world, "wave.worker.failed")] == [True]
+    assert ["used up the time" in told for told in rows(world, "wave.worker.failed")] == [True]
 
 
 def test_hat_with_refused_events_gets_the_reason_and_another_turn() -> None:

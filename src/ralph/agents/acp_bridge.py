@@ -170,7 +170,7 @@ class AcpTurn:
             if self.cancelled:
                 raise
             kind = Failure.ACCESS if error.failure in (None, Failure.AGENT) else error.failure
-            raise TurnFailed(f"it does not start to work: {error}; {todo}", kind) from None
+            raise TurnFailed(f"it does not start working: {error}; {todo}", kind) from None
         version = self.agent.get("protocolVersion")
         if version != PROTOCOL_VERSION:
             message = f"it speaks version {version!r} of the protocol, and Ralph version {PROTOCOL_VERSION}"
@@ -251,7 +251,7 @@ class AcpTurn:
             # Qwen Code has ids such as `$runtime|openai|gpt-5(openai)`. Their name is that of the model.
             return models.get(current, current) if "|" in current else current
         if not models:
-            message = "its model cannot be chosen by the protocol; pass it as an argument of its program instead"
+            message = "its model cannot be chosen through the protocol; pass it as an argument of its program instead"
             raise TurnFailed(message, Failure.ACCESS)
         for key, name in models.items():
             if wanted in (key, name):

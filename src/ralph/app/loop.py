@@ -139,7 +139,7 @@ def _compile_criterion(text: str, timeout: float, root: Path, where: str) -> Cri
             error.where = where
             raise
     path = Path.cwd() / text[1:]
-    content = read_text(path, 256 * 1024, "the file of criteria", "pass --until @FILE")
+    content = read_text(path, 256 * 1024, "the criteria file", "pass --until @FILE")
     return compile_yaml(content, str(path), timeout, root)
 
 

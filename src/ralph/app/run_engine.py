@@ -161,7 +161,7 @@ def build_notifier(project: Project, run: RunDir, record: RunRecord) -> tuple[No
     except RalphError as error:
         if not (run.path / "journal.jsonl").exists():
             raise
-        notice = f"no notification is sent: {error.what.splitlines()[0]}"
+        notice = f"Ralph sends no notifications: {error.what.splitlines()[0]}"
     find_page = partial(run_address, project.root, run.id)
     return Notifier(record.id, record.task, services, os.environ, find_page), notice
 

@@ -52,7 +52,7 @@ def comment(words: tuple[str, ...], source: IO[str] | None, removed: bool, role:
     wanted, place, text = _split_comment(words)
     if source:
         if place:
-            raise UsageError("there is a comment in the command and --from", todo="put all comments into the file")
+            raise UsageError("the command has both a comment and --from", todo="put all comments into the file")
         comments = read_comment_list(source.read(), source.name, side=side)
     elif place:
         comments = [NewComment.at(place, text, side)]

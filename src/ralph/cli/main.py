@@ -150,7 +150,7 @@ def main() -> None:
         command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "ralph"
         todo = f"`{command} --help` shows what you can type"
         if isinstance(error, click.NoSuchOption) and any(word.startswith("-") and " " in word for word in sys.argv[1:]):
-            todo = f'put a text that begins with - after --: {command} -- "- ..."'
+            todo = f'put text that begins with - after --: {command} -- "- ..."'
         _fail(error.format_message(), todo=todo, outcome=Outcome.USAGE, as_json=as_json)
     except RalphError as error:
         _fail(error.what, where=error.where, todo=error.todo, outcome=error.outcome, as_json=as_json)

@@ -177,16 +177,20 @@ def remove_commits(snapshots: Snapshots, run: str, turns: Sequence[TurnSpan] = (
     if repository.private or not branch or not (tip := git.resolve_commit()) or tip == was:
         return RemovedCommits()
     if read_head(git) != branch or not branch.startswith(HEADS):
-        return RemovedCommits((), ("the history is not changed: HEAD is not on the branch that the run began on",))
+        return RemovedCommits(
+            (), ("Ralph does not change the history: HEAD is not on the branch that the run began on",)
+        )
     if was and not contains(git, tip, was):
-        return RemovedCommits((), (f"the history is not changed: it was rewritten, and {was[:12]} is no longer in it",))
+        return RemovedCommits(
+            (), (f"Ralph does not change the history: it was rewritten, and {was[:12]} is no longer in it",)
+        )
     since = _log(git, [tip, f"^{was}"] if was else [tip], most=None)
     if others := [commit for commit in since if not commit.has({RUN: run})]:
         return RemovedCommits((), _describe_others(git, others, turns, was or ""))
     # The index comes first. If a kill leaves the commits, the next attempt removes them.
     notices = _update_user_index(git, tip, was or _empty_tree(tip))
     if not _move_branch(git, branch, old=tip, new=was, why="take commits back"):
-        return RemovedCommits((), (*notices, f"the history is not changed: another git process uses {branch}"))
+        return RemovedCommits((), (*notices, f"Ralph does not change the history: another git process uses {branch}"))
     return RemovedCommits(tuple(commit.sha for commit in since), notices)
 
 

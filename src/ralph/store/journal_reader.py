@@ -111,4 +111,4 @@ def _read_record(text: str, where: str) -> Record | None:
 
 
 def _make_replaced_error(path: Path) -> StateError:
-    return StateError("the journal is not the one that was read before", where=str(path), todo="read it again")
+    return StateError("this is not the journal that Ralph read before", where=str(path), todo="read it again")

@@ -108,7 +108,7 @@ class Command:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> "NoReturn":
-        todo = f"`{self.prog} --help` shows all options; put a text that starts with a dash after --"
+        todo = f"`{self.prog} --help` shows all options; put text that begins with - after --"
         raise ToolError(message, todo, where=" ".join(self.format_usage().split()[1:]))
 
 

@@ -292,7 +292,9 @@ def _make_measure(metric: str, comparator: str, target: float, unit: str) -> Mea
         metric = f"/{_check_expression(metric[1:-1])}/"
         if not measures.compile_pattern(metric[1:-1]).groups:
             example = r"/score: (\d+\.?\d*)/ from `make score` >= 8"
-            raise _refuse(f"{metric} has no group that holds the number", f"put the number in parentheses: {example}")
+            raise _refuse(
+                f"{metric} has no group that captures the number", f"put the number in parentheses: {example}"
+            )
     elif metric == "coverage":
         unit = "%"
         if not 0 <= target <= 100 or (comparator, target) in ((">", 100), ("<", 0)):
@@ -416,7 +418,7 @@ def _load_yaml(text: str, name: str) -> YamlDocument:
         location = name if error.line is None else f"{name}, line {error.line}"
         raise UsageError(error.what, where=location, todo=_YAML_FORM) from error
     if not isinstance(document.data, list) or not document.data:
-        raise UsageError("the file must hold a list of criteria", where=name, todo=_YAML_FORM)
+        raise UsageError("the file must contain a list of criteria", where=name, todo=_YAML_FORM)
     return document
 
 

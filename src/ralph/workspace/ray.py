@@ -321,7 +321,7 @@ class RayTurns(LocalTurns):
         root_files = {} if adopts else self._read_root_files(turn)
         size = sum(len(data) for data in (*run_files.values(), *root_files.values()))
         if size > _VALUE_LIMIT:
-            what = f"the files for turn {turn.number} have {size >> 20} MiB, and {_VALUE_LIMIT >> 20} MiB can be sent"
+            what = f"the files for turn {turn.number} have {size >> 20} MiB, but Ralph can send only {_VALUE_LIMIT >> 20} MiB"
             raise AgentUnavailableError(what, where=str(self.root), todo="run it without a cluster: `--pool local`")
         return TurnOrder(
             record=self.record,

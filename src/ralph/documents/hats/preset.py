@@ -192,7 +192,7 @@ class Core(SettingsSection):
 class Aggregate(SettingsSection):
     """How a hat takes the results of a wave."""
 
-    mode: Literal["wait_for_all"] = Field(default="wait_for_all", description="when all of the wave have ended")
+    mode: Literal["wait_for_all"] = Field(default="wait_for_all", description="when all workers of the wave have ended")
     timeout: float | None = Field(
         default=None, gt=0, description="maximum duration of a wave, in seconds; workers that need longer fail"
     )

@@ -196,7 +196,8 @@ def close_open_marks(text: str) -> tuple[str, list[str]]:
     while page.open_fence:
         what, end = ("comment", "`-->`") if page.open_fence == "-->" else ("code fence", "a line with the same mark")
         unclosed.append(
-            f"line {page.open_line + 1}: the {what} that opens here is never closed and hides all below it; close it with {end}"
+            f"line {page.open_line + 1}: the {what} that opens here is never closed and hides everything below it; close it"
+            f" with {end}"
         )
         text = page.replace_lines(page.open_line, page.open_line + 1, [""])
         page = Page(text)

@@ -138,7 +138,7 @@ def find_task_list_problems(text: str, known: Collection[str] = ()) -> list[str]
     """What is wrong with new tasks, one sentence each. `known` are the tasks that exist already."""
     page = Page(text)
     work = {id: task for id, task in parse_task_list(text).items() if not is_planning(id)}
-    found = [] if work else ["line 1: there is no task; one begins with `- task-1: What is to be done`"]
+    found = [] if work else ["line 1: there is no task; a task begins with `- task-1: What to do`"]
     for entry in _find_entries(page):
         if entry.id in work:
             told = _read_fields(page.lines[entry.start + 1 : entry.end])

@@ -231,7 +231,7 @@ class _Cases:
             why = "" if warn else ", though no code changed that could explain it"
             sentence = f"{new.name} expects something different than before: {before} became {after}{why}."
         elif loss == "input":
-            sentence, warn = f"{new.name} tries something different than {before}.", True
+            sentence, warn = f"{new.name} tries something other than {before}.", True
         elif now is None:
             sentence = f"{new.name} no longer checks {before}."
             warn = has_grown or self._is_loss_explained(was, new)

@@ -127,7 +127,7 @@ def _accept_wave_turn(context: HatsContext, state: HatsState, ended: TurnEnded, 
     if wave.deadline and now >= wave.deadline:
         for other in not_started:
             state = _with_worker(
-                state, replace(other, step=WorkerStep.DONE, failed="the other workers used all the time of the wave")
+                state, replace(other, step=WorkerStep.DONE, failed="the other workers used up the time of the wave")
             )
     if result.end is not TurnEnd.FINISHED and not turn_events.has_events:
         why = result.error or f"the turn ended as {result.end}"
@@ -218,7 +218,7 @@ def _end_wave(context: HatsContext, state: HatsState, hat: Hat) -> HatsState:
                 wave=replace(wave, workers=workers, deadline=0.0, seconds_left=_compute_wave_seconds(context, hat)),
             )
             number, turns = count(len(failed), "worker"), count(state.failures, "turn")
-            why = f"all of a wave failed ({number}), {turns} in a row: {failed[0].failed}"
+            why = f"all workers of a wave failed ({number}), {turns} in a row: {failed[0].failed}"
             return end_run(state, Outcome.FAILED, why)
     else:
         state = replace(state, failures=0)
