@@ -281,9 +281,9 @@ class RunHandle:
         return export_html(self.project, self.directory)
 
     def _send(self, signal: Signal, to: str = "") -> Message:
-        from ralph.app.steer import send_signal
+        from ralph.app.steer import post_signal
 
-        return Message(self, send_signal(self.project, signal, to, self.id).name)
+        return Message(self, post_signal(self.project, signal, to, self.id).name)
 
 
 def _change_of(update: Update) -> RunChange:

@@ -14,7 +14,7 @@ from ralph.app.run_engine import run_engine
 from ralph.app.run_options import RunOptions
 from ralph.app.runs import clean_runs, find_latest_run, list_worktrees
 from ralph.app.start import NewRun, open_new_run, preview_run
-from ralph.app.steer import end_run, find_run_to_abort, list_signals, send_signal
+from ralph.app.steer import end_run, find_run_to_abort, list_signals, post_signal
 from ralph.app.views import open_view
 from ralph.core.errors import UsageError
 from ralph.core.outcomes import Outcome
@@ -91,7 +91,7 @@ def test_changes_are_compared_undone_restored_and_reverted(project: Project) -> 
 def test_stopped_run_is_signalled_resumed_and_ended(project: Project) -> None:
     run, outcome = work(project, plan(project, max_iterations=1))
     assert outcome is Outcome.LIMIT_ITERATIONS
-    sent = send_signal(project, Signal("", SignalType.STEER, "use tabs"), "", None)
+    sent = post_signal(project, Signal("", SignalType.STEER, "use tabs"), "", None)
     assert sent.run == run
     assert [(row.type, row.state) for row in list_signals(project, run)] == [("STEER", "waiting")]
     with pytest.raises(UsageError, match="is too low"):

@@ -148,7 +148,7 @@ class TestSteering:
         ("args", "why"),
         [
             (("steer", " "), 'write it in quotes: ralph steer "..."'),
-            (("signal", "steer", ""), 'write it in quotes: ralph signal steer "..."'),
+            (("signal", "info", ""), 'write it in quotes: ralph signal info "..."'),
             (("signal", "info", "x", "--now"), "--now does not work with info"),
             (("signal", "pause", "--item", "x"), "--item does not work with pause"),
             (("steer", "x", "--to", "reviewer"), "a loop has no role 'reviewer'"),

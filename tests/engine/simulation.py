@@ -342,7 +342,7 @@ class SimMailbox:
     def reject(self, signal: Signal, reason: str) -> None:
         self.archive(signal, f"rejected: {reason}")
 
-    def record_delivery(self, signal: Signal, action: str, at: float) -> None:
+    def record_receipt(self, signal: Signal, action: str, at: float) -> None:
         self.actions[signal.name] = action
 
     def acknowledge(self, signal: Signal, role: str, facts: Mapping[str, object]) -> None:

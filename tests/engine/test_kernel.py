@@ -708,8 +708,8 @@ class TestSignals:
 
     def test_ctrl_c_reaches_the_run_without_the_mailbox(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(seconds=100.0)])
-        sim.after(50.0, lambda: sim.kernel.receive(Signal("ctrl-c.1", SignalType.PAUSE)))  # type: ignore[union-attr]
-        sim.after(60.0, lambda: sim.kernel.receive(Signal("ctrl-c.2", SignalType.ABORT)))  # type: ignore[union-attr]
+        sim.after(50.0, lambda: sim.kernel.post_directly(Signal("ctrl-c.1", SignalType.PAUSE)))  # type: ignore[union-attr]
+        sim.after(60.0, lambda: sim.kernel.post_directly(Signal("ctrl-c.2", SignalType.ABORT)))  # type: ignore[union-attr]
         assert sim.run().outcome is Outcome.ABORTED
         assert sim.clock.now() - EPOCH < 61.0
 

@@ -210,24 +210,24 @@ def taken(name: str, kind: SignalType = STEER, message: str = "x", **more: Any) 
 class TestSignalLog:
     def test_a_message_waits_until_a_turn_of_its_role_has_it(self) -> None:
         found = log(taken("a"), taken("b", target="reviewer"))
-        assert [one.id for one in found.list_undelivered("executor", is_actor=True)] == ["a"]
-        assert [one.id for one in found.list_undelivered("reviewer", is_actor=False)] == ["a", "b"]
+        assert [one.id for one in found.list_owed_to("executor", is_actor=True)] == ["a"]
+        assert [one.id for one in found.list_owed_to("reviewer", is_actor=False)] == ["a", "b"]
         found.apply(record(started(1, messages=("a",))))
-        assert found.list_undelivered("executor", is_actor=True) == []
-        assert [one.id for one in found.list_undelivered("reviewer", is_actor=False)] == ["b"]
+        assert found.list_owed_to("executor", is_actor=True) == []
+        assert [one.id for one in found.list_owed_to("reviewer", is_actor=False)] == ["b"]
 
     def test_the_roles_that_a_message_to_all_did_not_reach_are_known(self) -> None:
         found = log(taken("a"), taken("b", target="planner"), required_roles=("planner", "executor"))
-        assert found.find_missing_roles(found.accepted["a"]) == ("planner", "executor")
-        assert found.find_missing_roles(found.accepted["b"]) == ("planner",)
+        assert found.list_roles_without_receipt(found.accepted["a"]) == ("planner", "executor")
+        assert found.list_roles_without_receipt(found.accepted["b"]) == ("planner",)
         found.apply(record(started(1, messages=("a", "b"))))
-        assert found.find_missing_roles(found.accepted["a"]) == ("planner",)
-        assert found.find_missing_roles(found.accepted["b"]) == ()
+        assert found.list_roles_without_receipt(found.accepted["a"]) == ("planner",)
+        assert found.list_roles_without_receipt(found.accepted["b"]) == ()
         alone = log(taken("a"))
-        assert alone.find_missing_roles(alone.accepted["a"]) == ()
-        assert not alone.is_delivered(alone.accepted["a"])
+        assert alone.list_roles_without_receipt(alone.accepted["a"]) == ()
+        assert not alone.is_received_by_all(alone.accepted["a"])
         alone.apply(record(started(1, messages=("a",))))
-        assert alone.is_delivered(alone.accepted["a"])
+        assert alone.is_received_by_all(alone.accepted["a"])
 
     def test_a_turn_has_a_signal_once_however_it_got_it(self) -> None:
         found = log(
@@ -254,7 +254,7 @@ class TestSignalLog:
             (2, "adjusted", "done"),
         ]
         assert found.accepted["i"].receipts[0].response == ""
-        assert [one.signal.id for one in found.list_steering(1)] == ["a"]
+        assert [one.signal.id for one in found.list_steers_received_in(1)] == ["a"]
 
     def test_pause_received_during_a_turn_still_reaches_the_next_prompt(self) -> None:
         found = log(taken("p", PAUSE), SignalReceived("p", 1, "executor", "hook"))
@@ -270,9 +270,9 @@ class TestSignalLog:
             taken("other", target="reviewer"),
             taken("late"),
         )
-        assert found.list_missed(1.0, "executor", is_actor=True, received=()) == ("late",)
-        assert found.list_missed(0.0, "executor", is_actor=True, received=()) == ("early", "late")
-        assert found.list_missed(0.0, "executor", is_actor=True, received=("late",)) == ("early",)
+        assert found.list_steers_missed_by(1.0, "executor", is_actor=True, received=()) == ("late",)
+        assert found.list_steers_missed_by(0.0, "executor", is_actor=True, received=()) == ("early", "late")
+        assert found.list_steers_missed_by(0.0, "executor", is_actor=True, received=("late",)) == ("early",)
 
     def test_refused_files_are_known_by_name_and_stamp(self) -> None:
         found = log(SignalRefused("bad.yaml", "no such role", "7"), taken("a"))

@@ -528,7 +528,7 @@ def test_direct_signal_is_accepted_with_the_others(tmp_path: Path) -> None:
 
     def stop_now() -> None:
         assert sim.kernel
-        sim.kernel.receive(Signal("ctrl-c", SignalType.ABORT, "Ctrl-C"))
+        sim.kernel.post_directly(Signal("ctrl-c", SignalType.ABORT, "Ctrl-C"))
 
     sim.after(5.0, stop_now)
     assert sim.run() == Stop(Outcome.ABORTED, "Ctrl-C")

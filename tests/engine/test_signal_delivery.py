@@ -32,7 +32,7 @@ class Mailbox:
     def reject(self, signal: Signal | InvalidSignalFile, reason: str) -> None:
         self.archived.append((signal.name, f"rejected: {reason}", None))
 
-    def record_delivery(self, signal: Signal, action: str, at: float) -> None:
+    def record_receipt(self, signal: Signal, action: str, at: float) -> None:
         self.archived.append((signal.name, f"delivered: {action}", None))
 
     def acknowledge(self, signal: Signal, role: str, facts: Any) -> None:
@@ -55,7 +55,7 @@ class Post:
             ledger=self.ledger,
             jobs=SimpleNamespace(running_turns=[]),  # type: ignore[arg-type]
             message_template="{{messages}}",
-            record_event=self.apply,
+            accept_event=self.apply,
             journal=self.apply,
         )
 
@@ -189,7 +189,7 @@ class TestClose:
         post.apply(SignalAccepted(signal()))
         for entry in entries:
             post.apply(entry)
-        post.delivery.archive_undelivered(outcome)
+        post.delivery.archive_unreceived(outcome)
         return post
 
     def test_run_that_can_be_resumed_leaves_messages_where_they_are(self) -> None:
@@ -218,5 +218,5 @@ class TestClose:
         post = Post()
         for number in range(7):
             post.apply(SignalAccepted(signal(f"s{number}", INFO)))
-        post.delivery.archive_undelivered(Outcome.SUCCESS)
+        post.delivery.archive_unreceived(Outcome.SUCCESS)
         assert post.journal[-1] == Notice("the run was over before a turn could receive s0, s1, s2, s3, s4")

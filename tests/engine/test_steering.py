@@ -514,7 +514,7 @@ def die_at(sim: Simulation, moment: type) -> None:
 
 def test_a_signal_of_an_engine_that_was_asked_directly_has_an_id(tmp_path: Path) -> None:
     sim = Simulation(tmp_path, [Play(works, seconds=50.0)])
-    sim.after(10.0, lambda: sim.kernel.receive(Signal("x" * 300, INFO, "hello")))  # type: ignore[union-attr]
+    sim.after(10.0, lambda: sim.kernel.post_directly(Signal("x" * 300, INFO, "hello")))  # type: ignore[union-attr]
     assert sim.run().outcome is Outcome.SUCCESS
     [taken] = sim.entries(SignalAccepted)
     assert len(taken.signal.id) <= 150

@@ -15,7 +15,7 @@ ENDS = ("Stop", "agentStop", "AfterAgent")
 
 
 def claim_messages(directory: str, means: str) -> list[str]:
-    """Receive all messages that wait, the oldest first."""
+    """Claim all messages that wait, the oldest first."""
     return [text for _, text in rename_waiting(directory, f"{RECEIVED}{means}")]
 
 

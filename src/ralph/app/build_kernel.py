@@ -117,14 +117,14 @@ def build_kernel(
 
     limits = granted or ledger.limits
     start = StartOptions(
-        entry=_describe_start(run, records, frozen, sandbox),
+        started_entry=_describe_start(run, records, frozen, sandbox),
         agents=_build_agent_chain(record.agents),
         limits=limits,
         records_to_replay=find_records_to_replay(records),
         notices=tuple(notice for notice in (*notices, *repairs, *warnings) if notice),
-        resumes=resumes,
+        user_resumes=resumes,
         message_template=settings.load_prompt("steering", root),
-        reopens=resumes and record.workflow in SESSION_WORKFLOWS,
+        may_reopen_aborted=resumes and record.workflow in SESSION_WORKFLOWS,
         later_changes=find_changes_of_others(project, run, since_last_turn=True) if resumes else {},
     )
     ports = _build_ports(

@@ -205,22 +205,22 @@ class TurnWorker:
     async def _run_turn(self, order: TurnOrder) -> TurnResult:
         root = self._tree(order) / order.prefix
         run_dir = root / ".ralph" / "runs" / order.record.id
-        has_begun = (run_dir / "turns" / _name_turn(order) / "turn.json").exists()
-        if order.adopts and not has_begun:
+        is_prepared = (run_dir / "turns" / _name_turn(order) / "turn.json").exists()
+        if order.adopts and not is_prepared:
             now = time.time()
             return TurnResult(TurnEnd.INTERRUPTED, now, now, error="its worker was killed before the agent started")
-        if not has_begun:
+        if not is_prepared:
             await asyncio.to_thread(self._prepare_tree, order, run_dir)
         keeper_dir = run_dir / "keepers" / f"{order.turn.number:05d}"
         keeper_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         keeper = KeeperClient(keeper_dir, abandoned_after=ADOPTION_SECONDS)
         try:
             turns, warnings = self._build_turns(order, root, run_dir, keeper)
-            if not has_begun and not await self._set_up_unless_stopped(order, turns):
+            if not is_prepared and not await self._set_up_unless_stopped(order, turns):
                 now = time.time()
                 return TurnResult(ENDED_BY[self._stop_reason], now, now, error="it was ended before it started")
             self._turns = turns
-            turn = replace(order.turn, is_new=not has_begun)
+            turn = replace(order.turn, is_new=not is_prepared)
             result = await turns.run(turn, self._watch)
         finally:
             await keeper.close()

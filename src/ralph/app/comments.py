@@ -8,7 +8,7 @@ from pathlib import Path
 from ralph.app.changes import diff_run, open_file_reader
 from ralph.app.runs import find_live_run, refuse_inside_a_turn
 from ralph.app.sessions import find_next_batch, find_session
-from ralph.app.steer import send_signal
+from ralph.app.steer import post_signal
 from ralph.app.views import open_view
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.ids import SESSION_WORKFLOWS
@@ -139,7 +139,7 @@ def send_comments(
         batch = find_next_batch(find_session(project, run.id))
         batch.give(batch.requirement(message.replace("\n", "\n  ").rstrip()))
         return SentComments(run, len(comments), feedback=batch.path, iteration=batch.number)
-    sent = send_signal(project, Signal("", SignalType.STEER, message, by=by), role, run.id)
+    sent = post_signal(project, Signal("", SignalType.STEER, message, by=by), role, run.id)
     return SentComments(run, len(comments), signal=sent.name)
 
 

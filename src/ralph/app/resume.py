@@ -246,7 +246,7 @@ def _choose_limits(run: RunDir, options: ResumeOptions, guidance: str) -> Limits
             what = f"run {run.id} has already used {used}: {given} is too low"
             raise UsageError(what, where=str(run.path), todo="use a larger number")
     # An engine in the background finds the guidance in the mailbox.
-    is_guided = bool(guidance) or any(signal.is_message for signal in run.mailbox.list_waiting())
+    is_guided = bool(guidance) or any(signal.has_message_for_agents for signal in run.mailbox.list_waiting())
     limits = replace(ledger.extend_limits(is_guided=is_guided), **changed)
     if limits.deadline is not None and limits.deadline <= time.time():
         tomorrow = datetime.fromtimestamp(time.time() + 86_400).strftime("%Y-%m-%dT07:00")

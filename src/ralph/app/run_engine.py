@@ -195,7 +195,7 @@ async def _run_with_os_signals(kernel: Kernel[Any]) -> Stop:
     def interrupt() -> None:
         nonlocal ctrl_c_count
         ctrl_c_count += 1
-        kernel.receive(Signal(f"{CTRL_C}{os.getpid()}.{ctrl_c_count}", SignalType.PAUSE, now=ctrl_c_count > 1))
+        kernel.post_directly(Signal(f"{CTRL_C}{os.getpid()}.{ctrl_c_count}", SignalType.PAUSE, now=ctrl_c_count > 1))
 
     loop.add_signal_handler(signal.SIGINT, interrupt)
     shutdown_signals = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]

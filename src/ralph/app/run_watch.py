@@ -374,6 +374,6 @@ def _show_waiting(signal: Signal) -> SignalView:
         target=signal.target,
         now=signal.now,
         iteration=signal.iteration,
-        is_message=signal.is_message,
+        is_message=signal.has_message_for_agents,
         by=signal.by,
     )

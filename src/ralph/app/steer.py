@@ -30,7 +30,7 @@ _HOSTS_LIMIT = 64 * 1024
 
 
 @dataclass(frozen=True)
-class Sent:
+class PostedSignal:
     """A signal that was left for a run."""
 
     run: RunDir
@@ -39,12 +39,13 @@ class Sent:
     """Its name in the mailbox, by which the view shows what became of it."""
 
 
-def send_signal(project: Project, signal: Signal, role: str, wanted: str | None) -> Sent:
+def post_signal(project: Project, signal: Signal, role: str, wanted: str | None) -> PostedSignal:
     """Leave a signal for a run; an ABORT ends it."""
     refuse_inside_a_turn("an agent cannot send signals", "put it into your answer instead")
     kind = signal.type.lower()
-    if signal.lacks_message:
-        raise UsageError("the message is empty", todo="say what the agents should know")
+    if signal.is_empty_message:
+        command = "steer" if signal.type is SignalType.STEER else f"signal {kind}"
+        raise UsageError("the message is empty", todo=f'write it in quotes: ralph {command} "..."')
     if signal.now and signal.type not in INTERRUPTING:
         raise UsageError(f"--now does not work with {kind}", todo="omit it; it is for steer and pause")
     if signal.items and signal.type is not SignalType.APPROVE:
@@ -57,11 +58,13 @@ def send_signal(project: Project, signal: Signal, role: str, wanted: str | None)
         )
     signal = _address_signal(signal, role, run)
     if signal.type is SignalType.ABORT:
-        return Sent(run, signal, end_run(project, run, signal.message or "aborted by `ralph signal`", by=signal.by))
+        return PostedSignal(
+            run, signal, end_run(project, run, signal.message or "aborted by `ralph signal`", by=signal.by)
+        )
     if not run.alive and signal.type in (SignalType.PAUSE, SignalType.RESUME):
         todo = f"`ralph resume {run.id}` continues it"
         raise UsageError(f"run {run.id} is not running, so you cannot {kind} it", todo=todo)
-    return Sent(run, signal, run.mailbox.post(signal).name)
+    return PostedSignal(run, signal, run.mailbox.post(signal).name)
 
 
 def allow_hosts(project: Project, hosts: Sequence[str], wanted: str | None) -> tuple[RunDir, list[str], str]:

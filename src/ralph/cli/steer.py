@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from ralph.app.runs import find_latest_run, find_live_run
-from ralph.app.steer import ReceiptRow, Sent, SignalRow, allow_hosts, answer_question, list_signals, send_signal
+from ralph.app.steer import PostedSignal, ReceiptRow, SignalRow, allow_hosts, answer_question, list_signals, post_signal
 from ralph.cli.console import (
     clock_time,
     complete_roles,
@@ -21,7 +21,7 @@ from ralph.cli.render.run import comment_text
 from ralph.cli.terminal import print_json, print_text
 from ralph.core.codec import parse_time
 from ralph.core.errors import UsageError
-from ralph.core.signals import ASKED_FOR, Signal, SignalType
+from ralph.core.signals import ASKED_FOR, MESSAGE_ONLY_TYPES, Signal, SignalType
 from ralph.core.text import count
 from ralph.documents.hats.definition import show_role
 from ralph.view.labels import describe_means
@@ -81,9 +81,8 @@ def signal(
     approve  keep what a session learned
     skip     drop what a session learned
     """
-    sent = Signal("", SignalType.parse(type), message, iteration=iteration, items=items, now=now)
-    _refuse_empty(sent, f"ralph signal {type.lower()}")
-    return _show_sent(send_signal(open_project(), sent, role, run), as_json=as_json)
+    signal = Signal("", SignalType.parse(type), message, iteration=iteration, items=items, now=now)
+    return _show_posted(post_signal(open_project(), signal, role, run), as_json=as_json)
 
 
 @click.command("steer")
@@ -99,9 +98,8 @@ def steer(message: str, role: str, run: str | None, now: bool, as_json: bool) ->
     and mini, and most agents through ACP. Any other agent receives it with its next turn, or at once with --now. `ralph
     signals` shows who received it, and with what effect.
     """
-    sent = Signal("", SignalType.STEER, message, now=now)
-    _refuse_empty(sent, "ralph steer")
-    return _show_sent(send_signal(open_project(), sent, role, run), as_json=as_json)
+    signal = Signal("", SignalType.STEER, message, now=now)
+    return _show_posted(post_signal(open_project(), signal, role, run), as_json=as_json)
 
 
 @click.command("pause")
@@ -111,8 +109,8 @@ def steer(message: str, role: str, run: str | None, now: bool, as_json: bool) ->
 @json_option
 def pause(named: str | None, run: str | None, now: bool, as_json: bool) -> int:
     """Pause RUN after its current turn. `ralph resume` continues it. Default: the live run."""
-    return _show_sent(
-        send_signal(open_project(), Signal("", SignalType.PAUSE, now=now), "", named or run), as_json=as_json
+    return _show_posted(
+        post_signal(open_project(), Signal("", SignalType.PAUSE, now=now), "", named or run), as_json=as_json
     )
 
 
@@ -135,15 +133,9 @@ def allow(hosts: tuple[str, ...], run: str | None, as_json: bool) -> int:
     return print_result(as_json, lines, command="allow", run=found.id, hosts=new, name=name)
 
 
-def _refuse_empty(signal: Signal, typed: str) -> None:
-    """Refuse a message without words, with the command that the user typed."""
-    if signal.lacks_message:
-        raise UsageError("the message is empty", todo=f'write it in quotes: {typed} "..."')
-
-
-def _show_sent(sent: Sent, *, as_json: bool) -> int:
+def _show_posted(posted: PostedSignal, *, as_json: bool) -> int:
     """Print when the run receives a signal, and how to follow that."""
-    run, signal = sent.run, sent.signal
+    run, signal = posted.run, posted.signal
     next_command = f"ralph signals --run {run.id} --watch"
     if signal.type is SignalType.ABORT:
         effect = "The run is still ending its turn." if run.alive else f"The run is over: {run.outcome()}."
@@ -160,7 +152,7 @@ def _show_sent(sent: Sent, *, as_json: bool) -> int:
     if signal.message:
         lines.append(f'  "{" ".join(signal.message.split())}"')
     lines.append(f"Next:   {next_command}")
-    facts = {"type": signal.type, "to": signal.target or "ALL", "name": sent.name, "alive": run.alive}
+    facts = {"type": signal.type, "to": signal.target or "ALL", "name": posted.name, "alive": run.alive}
     return print_result(as_json, lines, command="signal", run=run.id, **facts)
 
 
@@ -237,7 +229,7 @@ def _signal_lines(row: SignalRow) -> list[str]:
     if receipts:
         return [head, *comments, *receipts]
     head = "\n".join([head, *comments])
-    goes_to_agents = row.type in ("STEER", "INFO")
+    goes_to_agents = row.type in MESSAGE_ONLY_TYPES
     return [head, f"{'':10}no turn has received it yet" if goes_to_agents else f"{'':10}done"]
 
 

@@ -46,6 +46,8 @@ ASKED_FOR = frozenset((SignalType.APPROVE, SignalType.SKIP))
 """Types that wait in the mailbox until the work asks for them."""
 INTERRUPTING = (SignalType.STEER, SignalType.PAUSE)
 """Types that interrupt a running turn if the user wants that (`now`)."""
+MESSAGE_ONLY_TYPES = frozenset((SignalType.STEER, SignalType.INFO))
+"""Types that do nothing but deliver a message. They are archived with the roles that received it."""
 _MESSAGE_TYPES = frozenset((SignalType.STEER, SignalType.INFO, SignalType.PAUSE, SignalType.RESUME))
 """Types whose message agents receive."""
 _GUIDANCE_TYPES = frozenset((SignalType.STEER, SignalType.RESUME))
@@ -87,19 +89,19 @@ class Signal:
         return self.assigned_id or self.name
 
     @property
-    def is_message(self) -> bool:
+    def has_message_for_agents(self) -> bool:
         """Whether its message is for the agents."""
         return self.type in _MESSAGE_TYPES and bool(self.message.strip())
 
     @property
-    def lacks_message(self) -> bool:
+    def is_empty_message(self) -> bool:
         """Whether it makes no sense without a message, and has none."""
-        return self.type in (SignalType.STEER, SignalType.INFO) and not self.message.strip()
+        return self.type in MESSAGE_ONLY_TYPES and not self.message.strip()
 
     @property
     def is_guidance(self) -> bool:
         """Whether its message holds for the whole run."""
-        return self.type in _GUIDANCE_TYPES and self.is_message
+        return self.type in _GUIDANCE_TYPES and self.has_message_for_agents
 
     def is_for(self, role: str, *, is_actor: bool = False) -> bool:
         """Whether a role is meant; `is_actor` says that it does the work itself."""
@@ -108,7 +110,7 @@ class Signal:
 
 @value
 class DatedSignal:
-    """A signal, and when the run took it."""
+    """A signal, and when the run accepted it."""
 
     signal: Signal
     at: float

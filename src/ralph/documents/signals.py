@@ -9,7 +9,7 @@ from typing import Any
 
 from ralph.core.errors import StateError
 from ralph.core.prompt import Place, PromptPart, fill_template, name_program, quote_text
-from ralph.core.signals import DatedSignal, Signal, SignalType, normalize_target
+from ralph.core.signals import MESSAGE_ONLY_TYPES, DatedSignal, Signal, SignalType, normalize_target
 from ralph.core.turns import INBOX
 from ralph.documents.session.values import render_timestamp
 from ralph.documents.yaml_codec import YamlError, YamlRules, dump, edit, load
@@ -63,7 +63,7 @@ def parse_signal(name: str, text: str) -> Signal:
     except ValueError:
         raise StateError(f"unknown type {word!r}; known values: {known}", where=name) from None
     message = _read_text(data, "message", name)
-    if kind in (SignalType.STEER, SignalType.INFO) and not message.strip():
+    if kind in MESSAGE_ONLY_TYPES and not message.strip():
         raise StateError(f"{kind} needs a message", where=name)
     return Signal(
         name,
@@ -118,7 +118,7 @@ def render_signal(signal: Signal) -> str:
     return dump({name: value for name, value in facts.items() if value or name == "message"})
 
 
-def record_delivery(text: str, *, action: str, at: datetime) -> str:
+def record_receipt(text: str, *, action: str, at: datetime) -> str:
     """The processed file of a signal to one role, with when that role received it."""
     data = load(text, YamlRules(size_limit=SIZE_LIMIT)).data
     known = data.get("handling_metadata") if isinstance(data, dict) else None
@@ -171,7 +171,7 @@ class RenderedGuidance:
 def render_guidance(template: str, messages: Messages, *, writes_result: bool = True) -> RenderedGuidance:
     """Render the messages for a prompt; `template` is that of new ones, and says how to respond.
 
-    `answers` says whether the turn writes a `result.json`; a hat publishes an event instead.
+    `writes_result` says whether the turn writes a `result.json`; a hat publishes an event instead.
     """
     in_force, in_force_fits = _render_list(messages.in_force, IN_FORCE_BUDGET)
     facts, facts_fit = _render_list(messages.facts, IN_FORCE_BUDGET)

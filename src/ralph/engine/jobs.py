@@ -95,13 +95,13 @@ class Jobs:
         ledger: Ledger,
         agents: AgentChain,
         journal: Callable[[Entry], None],
-        record_event: Callable[[Event], None],
+        accept_event: Callable[[Event], None],
         iteration: Callable[[], int | None],
         message_template: str,
     ) -> None:
         self.ports, self.ledger, self.agents, self._message_template = ports, ledger, agents, message_template
         self._iteration = iteration
-        self._record_event = record_event
+        self._accept_event = accept_event
         self.activity = ActiveTime(ports.clock.now)
         self.wake = asyncio.Event()
         self.poll: float | None = None
@@ -350,7 +350,7 @@ class Jobs:
             is_new=True,
         )
         messages = () if errors else self._list_new_messages(request, pending, in_new_conversation=not session)
-        self._record_event(
+        self._accept_event(
             TurnStarted(
                 turn=turn.number,
                 key=request.key,
@@ -382,9 +382,11 @@ class Jobs:
         """The messages that are new to a turn: in a new conversation also those that earlier turns of this work had."""
         log = self.ledger.signals
         ids = [*(pending.messages if in_new_conversation else ()), *pending.missed_messages]
-        ids += [signal.id for signal in log.list_undelivered(request.role, is_actor=request.is_actor)]
+        ids += [signal.id for signal in log.list_owed_to(request.role, is_actor=request.is_actor)]
         # A PAUSE without text asks only the paused turn.
-        return tuple(id for id in dict.fromkeys(ids) if id in log.accepted and log.accepted[id].signal.is_message)
+        return tuple(
+            id for id in dict.fromkeys(ids) if id in log.accepted and log.accepted[id].signal.has_message_for_agents
+        )
 
     def _with_guidance(self, turn: Turn, new: tuple[str, ...]) -> Turn:
         """The turn with the user's messages; what its prompt has no room for is in its inbox."""
@@ -420,7 +422,7 @@ class Jobs:
             turn=turn,
             result=result,
             pending=pending,
-            missed_messages=self.ledger.signals.list_missed(
+            missed_messages=self.ledger.signals.list_steers_missed_by(
                 pending.opened_at, request.role, is_actor=request.is_actor, received=received
             ),
         )

@@ -57,18 +57,18 @@ MAX_LISTED_FILES = 200
 class StartOptions:
     """How this engine starts or resumes the run."""
 
-    entry: RunStarted
+    started_entry: RunStarted
     agents: AgentChain
     limits: Limits
     """The limits from here on: those of the journal, or what a resume grants."""
     records_to_replay: tuple[Record, ...] = ()
     """Events that were journaled after the documents were last written."""
     notices: tuple[str, ...] = ()
-    resumes: bool = False
+    user_resumes: bool = False
     """Whether the user resumes the run, which ends a pause."""
     message_template: str = "{{messages}}"
     """The template for new messages from the user."""
-    reopens: bool = False
+    may_reopen_aborted: bool = False
     """Whether an aborted run may continue, because the user asks for something else now."""
     later_changes: Mapping[str, str] = field(default_factory=dict)
     """The files that other runs changed while this one was stopped, each with the id of the other run."""
@@ -91,7 +91,7 @@ class Kernel(Generic[S]):
             ledger=ledger,
             agents=start.agents,
             journal=self._journal,
-            record_event=self._record_event,
+            accept_event=self._accept_event,
             iteration=lambda: self._stage().iteration,
             message_template=start.message_template,
         )
@@ -100,7 +100,7 @@ class Kernel(Generic[S]):
             ledger=ledger,
             jobs=self._jobs,
             message_template=start.message_template,
-            record_event=self._record_event,
+            accept_event=self._accept_event,
             journal=self._journal,
         )
         self._direct_signals: list[Signal] = []
@@ -122,14 +122,14 @@ class Kernel(Generic[S]):
             # Before the work lands: that moves the user's branch, too.
             missing = self._jobs.journal_ref_changes(self.ledger.last_turn_number, ignore_commits=True)
             if self.ports.lander and (landed := await self.ports.lander.land(succeeded=stop.outcome.succeeded)):
-                self._record_event(landed)
-            self._delivery.archive_undelivered(stop.outcome)
+                self._accept_event(landed)
+            self._delivery.archive_unreceived(stop.outcome)
         except RalphError:
             await self._jobs.stop_turns("stopped")
             raise
         files = self.ports.snapshots.changed_files() if self.ports.snapshots else ()
         self._jobs.snapshot_after_checks()
-        self._record_event(
+        self._accept_event(
             RunEnded(
                 outcome=stop.outcome,
                 reason=stop.reason,
@@ -138,7 +138,7 @@ class Kernel(Generic[S]):
                 files=tuple(files[:MAX_LISTED_FILES]),
                 more_files=max(0, len(files) - MAX_LISTED_FILES),
                 missing=missing,
-                sandbox=self._start.entry.sandbox,
+                sandbox=self._start.started_entry.sandbox,
                 agents=self._start.agents.chain,
                 hand_overs=self.ledger.hand_overs,
                 evidence=stop.evidence,
@@ -173,8 +173,8 @@ class Kernel(Generic[S]):
         self._record_edits()
         return self._handle_results(results)
 
-    def receive(self, signal: Signal) -> None:
-        """Receive a signal that did not come through the mailbox, such as Ctrl-C."""
+    def post_directly(self, signal: Signal) -> None:
+        """Post a signal without the mailbox, such as Ctrl-C."""
         self._direct_signals.append(signal)
         self._jobs.wake.set()
 
@@ -197,14 +197,14 @@ class Kernel(Generic[S]):
 
     def _start_or_resume(self) -> None:
         """Journal that this engine has started, and adopt the turns that an earlier engine left running."""
-        was_stopped = self.ledger.ended is not None or self._start.resumes
+        was_stopped = self.ledger.ended is not None or self._start.user_resumes
         if self._start.limits != self.ledger.limits:
             grants = describe_grants(self.ledger.limits, self._start.limits, self.ledger.spent)
             self._journal(LimitExtended(self._start.limits, "; ".join(grants) or "changed"))
-        self._journal(self._start.entry)
+        self._journal(self._start.started_entry)
         for notice in self._start.notices:
             self._journal(Notice(notice))
-        if self.ledger.aborted and not (self._start.reopens and self.ledger.abort_completed):
+        if self.ledger.aborted and not (self._start.may_reopen_aborted and self.ledger.abort_completed):
             self._stop = _make_abort_stop(self.ledger.aborted)
         self.state, unjournaled = self._load()
         for entry in unjournaled:
@@ -245,8 +245,8 @@ class Kernel(Generic[S]):
             if isinstance(entry, DocumentEdited):
                 # The journal has no content: what counts is what is there now.
                 entry = replace(entry, content=documents.get(entry.path, ""))
-            is_retried = isinstance(entry, TurnEnded) and not entry.settles_work
-            if isinstance(entry, Event) and not is_retried:
+            is_unsettled = isinstance(entry, TurnEnded) and not entry.settles_work
+            if isinstance(entry, Event) and not is_unsettled:
                 transition = self.workflow.accept(state, entry, record.at)
                 state = transition.state
                 found: list[Entry] = [*map(Notice, transition.notices), *self._list_task_changes(transition)]
@@ -270,7 +270,7 @@ class Kernel(Generic[S]):
             self._delivery.write_acks_for(record)
         await self._delivery.send_to_adopted_turns()
         await self._process_signals()
-        if self._start.resumes and not self._stop and (self.ledger.paused or self.ledger.aborted):
+        if self._start.user_resumes and not self._stop and (self.ledger.paused or self.ledger.aborted):
             await self._delivery.deliver(Signal(f"{RESUMED}{self.ports.clock.now()}", SignalType.RESUME))
 
     async def _process_signals(self) -> None:
@@ -314,7 +314,7 @@ class Kernel(Generic[S]):
 
     def _record_edits(self) -> None:
         for path, content in self.ports.store.find_edits():
-            self._record_event(DocumentEdited(path, content))
+            self._accept_event(DocumentEdited(path, content))
 
     def _start_work(self, works: tuple[Work, ...]) -> Stop | None:
         """Start what is not in progress yet; return the limit that keeps turns from starting."""
@@ -385,9 +385,9 @@ class Kernel(Generic[S]):
                     spent = self.ledger.with_activity(self._jobs.activity.drain())
                     if isinstance(result, ChecksEnded) and self.ledger.completes_interrupted_iteration(result):
                         spent = replace(spent, iterations=spent.iterations + 1)
-                    self._record_event(replace(result, spent=spent))
+                    self._accept_event(replace(result, spent=spent))
                 case WorkCommitted():
-                    self._record_event(result)
+                    self._accept_event(result)
         return stop
 
     def _handle_turn(self, returned: ReturnedTurn) -> Stop | None:
@@ -420,7 +420,7 @@ class Kernel(Generic[S]):
             earlier=returned.pending.earlier,
         )
         was_over = ledger.limits.is_over_quota(ledger.quotas.get(turn.agent), now)
-        self._record_event(ended)
+        self._accept_event(ended)
         if not was_over:
             self._announce_quota(turn)
         return follow_up.stop
@@ -446,7 +446,7 @@ class Kernel(Generic[S]):
             self._over_limit = True
             await self._jobs.stop_turns("cut")
 
-    def _record_event(self, event: Event) -> None:
+    def _accept_event(self, event: Event) -> None:
         """Accept an event: journal, documents and state change together.
 
         A turn that did not settle its work is only journaled.
@@ -460,7 +460,7 @@ class Kernel(Generic[S]):
         record = self.ports.store.commit(now, _without_documents(event), documents, transition.side_files)
         self._unwritten_documents = {}
         self.state = transition.state
-        self._publish_record(record)
+        self._distribute_record(record)
         for notice in transition.notices:
             self._journal(Notice(notice))
         for task in self._list_task_changes(transition):
@@ -473,9 +473,9 @@ class Kernel(Generic[S]):
         return [*earlier, *transition.tasks]
 
     def _journal(self, entry: Entry) -> None:
-        self._publish_record(self.ports.store.commit(self.ports.clock.now(), entry, {}))
+        self._distribute_record(self.ports.store.commit(self.ports.clock.now(), entry, {}))
 
-    def _publish_record(self, record: Record) -> None:
+    def _distribute_record(self, record: Record) -> None:
         self.ledger.apply(record)
         self._delivery.write_acks_for(record)
         self.ports.observer.on_record(record)

@@ -119,7 +119,7 @@ class SignalLog:
             case SignalAccepted(signal=signal):
                 accepted = self.accepted[signal.id] = AcceptedSignal(signal, record.at)
                 self.ids[signal.name, signal.stamp] = signal.id
-                if signal.is_message:
+                if signal.has_message_for_agents:
                     self._open[signal.id] = accepted
             case SignalRefused(name=name, reason=reason, stamp=stamp):
                 self.ids[name, stamp] = ""
@@ -147,12 +147,12 @@ class SignalLog:
         steering = (ended.result.answer or {}).get("steering")
         if not isinstance(steering, dict):
             return
-        for one in self.list_steering(ended.turn):
+        for one in self.list_steers_received_in(ended.turn):
             for receipt in one.receipts:
                 if receipt.turn == ended.turn:
                     receipt.response, receipt.note = str(steering.get("response", "")), str(steering.get("note", ""))
 
-    def list_steering(self, turn: int) -> list[AcceptedSignal]:
+    def list_steers_received_in(self, turn: int) -> list[AcceptedSignal]:
         """The messages that steered a turn."""
         found = []
         for one in self.accepted.values():
@@ -165,31 +165,32 @@ class SignalLog:
         """Whether the turn has not received this signal yet."""
         return id in self.accepted and (id, turn) not in self._known
 
-    def list_undelivered(self, role: str, *, is_actor: bool) -> list[Signal]:
+    def list_owed_to(self, role: str, *, is_actor: bool) -> list[Signal]:
         """The messages that a turn of that role has to get."""
-        self._open = {id: one for id, one in self._open.items() if not self.is_delivered(one)}
+        self._open = {id: one for id, one in self._open.items() if not self.is_received_by_all(one)}
         found = [one.signal for one in self._open.values() if role not in one.receipts_by_role]
         return [signal for signal in found if signal.is_for(role, is_actor=is_actor)]
 
-    def is_delivered(self, one: AcceptedSignal) -> bool:
+    def is_received_by_all(self, one: AcceptedSignal) -> bool:
         """Whether a message has reached every role that must get it; without such roles, whether any turn has it."""
-        return bool(one.receipts_by_role) and not self.find_missing_roles(one)
+        return bool(one.receipts_by_role) and not self.list_roles_without_receipt(one)
 
-    def find_missing_roles(self, one: AcceptedSignal) -> tuple[str, ...]:
+    def list_roles_without_receipt(self, one: AcceptedSignal) -> tuple[str, ...]:
         """The roles that must get a message and have not. A message that any role may take names none."""
         if one.signal.target:
             return () if one.receipts_by_role else (one.signal.target,)
         reached = {normalize_target(role) for role in one.receipts_by_role}
         return tuple(role for role in self.required_roles if normalize_target(role) not in reached)
 
-    def list_missed(self, since: float, role: str, *, is_actor: bool, received: Iterable[str]) -> tuple[str, ...]:
+    def list_steers_missed_by(
+        self, since: float, role: str, *, is_actor: bool, received: Iterable[str]
+    ) -> tuple[str, ...]:
         """The STEER messages, by id, that arrived during a turn and that the turn did not receive."""
         known = set(received)
         late = list(takewhile(lambda one: one.at >= since, reversed(self.accepted.values())))
         signals = [one.signal for one in reversed(late) if one.signal.type is SignalType.STEER]
-        return tuple(
-            one.id for one in signals if one.is_message and one.id not in known and one.is_for(role, is_actor=is_actor)
-        )
+        missed = [one for one in signals if one.has_message_for_agents and one.id not in known]
+        return tuple(one.id for one in missed if one.is_for(role, is_actor=is_actor))
 
     def select_messages(
         self, role: str, *, is_actor: bool, new: Iterable[str], iteration: int | None, reminds: bool

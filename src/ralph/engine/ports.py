@@ -166,16 +166,16 @@ class MailboxPort(Protocol):
     """Where the user leaves signals."""
 
     def read_inputs(self) -> Sequence[Signal | InvalidSignalFile]:
-        """The signals that wait, in the order in which to take them, and files that are not valid signals."""
+        """The signals that wait, in the order in which to accept them, and files that are not valid signals."""
 
     def archive(self, signal: Signal, action: str, missed: tuple[str, ...] | None = None) -> None:
         """Archive an accepted signal, with the roles that did not receive it if it was for all."""
 
     def reject(self, signal: Signal | InvalidSignalFile, reason: str) -> None:
-        """Set a file aside that no turn will ever take."""
+        """Move a refused file out of the mailbox: no turn will ever receive it."""
 
-    def record_delivery(self, signal: Signal, action: str, at: float) -> None:
-        """Note when the role that a signal is for received it."""
+    def record_receipt(self, signal: Signal, action: str, at: float) -> None:
+        """Write into the file of a signal when the role that it is for received it."""
 
     def acknowledge(self, signal: Signal, role: str, facts: Mapping[str, object]) -> None:
         """Note that a role has received a signal."""

@@ -12,6 +12,7 @@ from ralph.core.outcomes import Outcome
 from ralph.core.signals import (
     ASKED_FOR,
     INTERRUPTING,
+    MESSAGE_ONLY_TYPES,
     InvalidSignalFile,
     Signal,
     SignalType,
@@ -33,8 +34,6 @@ _ACTIONS = {
     SignalType.APPROVE: "approved",
     SignalType.SKIP: "skipped",
 }
-_MESSAGES_ONLY = (SignalType.STEER, SignalType.INFO)
-"""Types that do nothing but deliver a message. They are archived with the roles that received it."""
 _MAX_ID_BYTES = 150
 
 
@@ -47,11 +46,11 @@ class SignalDelivery:
         ledger: Ledger,
         jobs: Jobs,
         message_template: str,
-        record_event: Callable[[Event], None],
+        accept_event: Callable[[Event], None],
         journal: Callable[[Entry], None],
     ) -> None:
         self._ports, self._ledger, self._jobs, self._message_template = ports, ledger, jobs, message_template
-        self._record_event, self._journal = record_event, journal
+        self._accept_event, self._journal = accept_event, journal
 
     async def process_mailbox(self, stage: Callable[[], Stage]) -> list[Signal]:
         """Accept the signals that can be accepted now, and archive those that are finished."""
@@ -82,8 +81,8 @@ class SignalDelivery:
     async def deliver(self, signal: Signal) -> Signal:
         """Journal a signal, and send it to the running turns that it is meant for."""
         signal = self._with_own_id(signal)
-        self._record_event(SignalAccepted(signal))
-        if signal.type is SignalType.PAUSE or signal.is_message:
+        self._accept_event(SignalAccepted(signal))
+        if signal.type is SignalType.PAUSE or signal.has_message_for_agents:
             for turn in self._jobs.running_turns:
                 if signal.is_for(turn.request.role, is_actor=turn.request.is_actor):
                     await self._send(turn, signal)
@@ -94,8 +93,8 @@ class SignalDelivery:
         for turn in self._jobs.running_turns:
             pending = self._ledger.pending[turn.request.key]
             log, role, is_actor = self._ledger.signals, turn.request.role, turn.request.is_actor
-            late = log.list_missed(pending.opened_at, role, is_actor=is_actor, received=())
-            ids = {*late, *(signal.id for signal in log.list_undelivered(role, is_actor=is_actor))}
+            late = log.list_steers_missed_by(pending.opened_at, role, is_actor=is_actor, received=())
+            ids = {*late, *(signal.id for signal in log.list_owed_to(role, is_actor=is_actor))}
             for id, one in list(log.accepted.items()):
                 if id in ids and log.is_new_to_turn(id, turn.number):
                     await self._send(turn, replace(one.signal, now=False))
@@ -110,7 +109,9 @@ class SignalDelivery:
             case TurnEnded(turn=turn, role=role, result=result):
                 self._acknowledge(result.received, role)
                 if (result.answer or {}).get("steering"):
-                    self._acknowledge([one.signal.id for one in self._ledger.signals.list_steering(turn)], role)
+                    self._acknowledge(
+                        [one.signal.id for one in self._ledger.signals.list_steers_received_in(turn)], role
+                    )
             case _:
                 pass
 
@@ -194,16 +195,16 @@ class SignalDelivery:
             self._move_refused(signal, reasons[-1])
             return
         accepted = log.accepted.get(id)
-        if accepted is None or signal.type not in _MESSAGES_ONLY:
+        if accepted is None or signal.type not in MESSAGE_ONLY_TYPES:
             mailbox.archive(signal, _ACTIONS.get(signal.type, "received"))
         elif signal.target and not accepted.receipts_by_role:
             mailbox.archive(signal, f"waits for the next {signal.target}")
         elif signal.target:
             mailbox.archive(signal, f"received by {accepted.describe_receipts()}")
-        elif log.is_delivered(accepted):
+        elif log.is_received_by_all(accepted):
             mailbox.archive(signal, f"received by {accepted.describe_receipts()}", ())
 
-    def archive_undelivered(self, outcome: Outcome) -> None:
+    def archive_unreceived(self, outcome: Outcome) -> None:
         """Archive the messages to all roles at the end of a run, with the roles that did not get them.
 
         If the run can be resumed, they stay in the mailbox.
@@ -212,12 +213,12 @@ class SignalDelivery:
             return
         log = self._ledger.signals
         for signal in self._ports.mailbox.read_inputs():
-            if not isinstance(signal, Signal) or not signal.is_message:
+            if not isinstance(signal, Signal) or not signal.has_message_for_agents:
                 continue
             accepted = log.accepted.get(log.ids.get((signal.name, signal.stamp), ""))
             if accepted is None:
                 continue
-            missing: tuple[str, ...] | None = log.find_missing_roles(accepted)
+            missing: tuple[str, ...] | None = log.list_roles_without_receipt(accepted)
             if accepted.receipts_by_role:
                 action = f"received by {accepted.describe_receipts()}"
             else:
@@ -228,7 +229,7 @@ class SignalDelivery:
         late = [
             one.signal.name
             for one in log.accepted.values()
-            if not one.receipts_by_role and one.signal.type in _MESSAGES_ONLY
+            if not one.receipts_by_role and one.signal.type in MESSAGE_ONLY_TYPES
         ]
         if late and outcome is not Outcome.ABORTED:
             self._journal(Notice(f"the run was over before a turn could receive {', '.join(late[:5])}"))
@@ -243,10 +244,10 @@ class SignalDelivery:
             if receipt.response:
                 facts |= {"response": receipt.response, "note": receipt.note}
             self._ports.mailbox.acknowledge(accepted.signal, role, facts)
-            if accepted.signal.target and accepted.signal.type in _MESSAGES_ONLY:
+            if accepted.signal.target and accepted.signal.type in MESSAGE_ONLY_TYPES:
                 # Its file was moved when the run took it, before any turn had it.
                 first = min(one.at for one in accepted.receipts)
-                self._ports.mailbox.record_delivery(
+                self._ports.mailbox.record_receipt(
                     accepted.signal, f"received by {accepted.describe_receipts()}", first
                 )
 

@@ -98,14 +98,14 @@ class Mailbox:
         with storage_errors(source):
             os.rename(source, target)
 
-    def record_delivery(self, signal: Signal, action: str, at: float) -> None:
+    def record_receipt(self, signal: Signal, action: str, at: float) -> None:
         """Note in the processed file of a signal to one role when that role received it."""
         names = (f"{signal.stamp}-{signal.name[-200:]}", signal.name)
         path = next((path for name in names if (path := self._processed / name).is_file()), None)
         if path is None:
             return
         text = read_limited(path).decode(errors="replace")
-        noted = _import_signal_files().record_delivery(text, action=action, at=datetime.fromtimestamp(at, UTC))
+        noted = _import_signal_files().record_receipt(text, action=action, at=datetime.fromtimestamp(at, UTC))
         if noted != text:
             write_atomic(path, noted.encode(), durable=False)
 

@@ -1,8 +1,9 @@
 """The verdict on a tree: run the checks, confirm them, look for gaming, and run the old tests on the new work.
 
-`Verifier.run` is the whole path. The parts are in `runner` (one check), `summaries` and `measures` (its output), `work`
-(what changed), `guards` (rules on what changed) and `counterproof` (old tests, new work). The rules that need no reading of
-code are at the end of this module: fewer tests than before, files out of scope, inputs of checks that changed.
+`Verifier.run` is the whole path. The parts are in `runner` (one check), `summaries` and `measures` (its output),
+`tree_comparison` (what changed), `guards` (rules on what changed) and `counterproof` (old tests, new work). The rules that
+need no reading of code are at the end of this module: fewer tests than before, files out of scope, inputs of checks that
+changed.
 """
 
 import asyncio

@@ -23,7 +23,7 @@ def take(view: RunView, signal: Signal, at: float) -> RunView:
         target=signal.target,
         now=signal.now,
         iteration=signal.iteration,
-        is_message=signal.is_message,
+        is_message=signal.has_message_for_agents,
         by=signal.by,
     )
     return _add(view, taken)

@@ -24,7 +24,7 @@ from ralph.app.run_engine import start_detached
 from ralph.app.runs import clean_runs, refuse_inside_a_turn
 from ralph.app.sessions import answer_approval, find_next_batch, find_session
 from ralph.app.start import NewRun, describe_place, describe_worst_case, list_limits, open_new_run, preview_run
-from ralph.app.steer import answer_question, send_signal
+from ralph.app.steer import answer_question, post_signal
 from ralph.core.errors import UsageError
 from ralph.core.ids import SESSION_WORKFLOWS
 from ralph.core.outcomes import Outcome
@@ -65,7 +65,7 @@ def send(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
     if kind == SignalType.ABORT and not found.run.alive and found.run.can_go_on:
         name = _abort_stopped_run(found, signal)
     else:
-        name = send_signal(found.project, signal, read_text(body, "target", most=80), found.run.id).name
+        name = post_signal(found.project, signal, read_text(body, "target", most=80), found.run.id).name
         if kind == SignalType.ABORT and not found.run.alive and found.run.can_go_on:
             # It stopped by itself before it took the signal, which still waits.
             _abort_stopped_run(found, None)

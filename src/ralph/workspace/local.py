@@ -109,7 +109,7 @@ class LocalTurns:
     async def run(self, turn: Turn, watch: Callable[[AgentEvent], None]) -> TurnResult:
         """Start a turn, or take over one that is in progress or has ended; return its result."""
         began = time.time()
-        if turn.request.is_withdrawn and not self.has_begun(turn):
+        if turn.request.is_withdrawn and not self.is_prepared(turn):
             # The earlier engine died before it could start the agent, and nothing has its prompt.
             return TurnResult(TurnEnd.INTERRUPTED, began, time.time(), error="the engine died before the turn began")
         try:
@@ -122,7 +122,7 @@ class LocalTurns:
         directory, agent = self._directory(turn), self.agents[turn.agent]
         call = self._build_call(turn)
         planted = self._move_planted(directory) if turn.is_new else []
-        if not self.has_begun(turn):
+        if not self.is_prepared(turn):
             self._prepare(turn, directory, agent, call)
         self.early.begun.add(turn.number)
         for name, text in self.early.texts.pop(turn.number, {}).items():
@@ -134,8 +134,8 @@ class LocalTurns:
             end_marked(TURN_MARK, self._process_mark(turn))
             started_at, seen_at = _find_lifetime(directory)
             ended = JobExit("interrupted", started_at, seen_at, error="its keeper died with it")
-        finished = self.isolation.finish_turn(directory, self.environment, agent) if self.isolation else []
-        notices = [*planted, *finished]
+        sandbox_notices = self.isolation.finish_turn(directory, self.environment, agent) if self.isolation else []
+        notices = [*planted, *sandbox_notices]
         tail.poll_denied_hosts()
         summary = tail.finish() if ended.has_output("stdout") else tail.summary
         self.files.collect_outbox(directory)
@@ -180,8 +180,8 @@ class LocalTurns:
             directory.rename(aside)
         return [f"something other than Ralph made the directory of this turn; it was not used, and is now {aside}"]
 
-    def has_begun(self, turn: Turn) -> bool:
-        """Whether a keeper has the turn, or had it."""
+    def is_prepared(self, turn: Turn) -> bool:
+        """Whether the directory of the turn is complete, so that a keeper may have the turn, or had it."""
         return (self._directory(turn) / "turn.json").exists()
 
     async def stop(self, turn: Turn, reason: str) -> None:

@@ -126,9 +126,9 @@ class RayTurns(LocalTurns):
     cluster: ClusterClient
     remote: RemoteTurns = field(default_factory=RemoteTurns)
 
-    def has_begun(self, turn: Turn) -> bool:
+    def is_prepared(self, turn: Turn) -> bool:
         """Whether a worker has the turn, or had it."""
-        return (self._directory(turn) / REMOTE).exists() or super().has_begun(turn)
+        return (self._directory(turn) / REMOTE).exists() or super().is_prepared(turn)
 
     async def stop(self, turn: Turn, reason: str) -> None:
         """Ask the turn's worker to end it."""

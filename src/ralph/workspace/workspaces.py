@@ -133,7 +133,7 @@ class Workspaces:
 
     def _end_before_start(self, turn: Turn) -> TurnResult | None:
         """The result of a turn that was stopped before it began; None if it was not."""
-        if turn.number not in self._stop_reasons or self.turns.has_begun(turn):
+        if turn.number not in self._stop_reasons or self.turns.is_prepared(turn):
             return None
         end, now = ENDED_BY[self._stop_reasons[turn.number]], time.time()
         return TurnResult(end, now, now, error="it was ended before it started")

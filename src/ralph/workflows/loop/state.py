@@ -197,9 +197,9 @@ class Iteration:
     failing: tuple[str, ...] = ()
     """What failed after it, by name: tests if they are known, else checks; the first of them."""
     fixed: tuple[str, ...] = ()
-    """What of that failed before it and passes after it."""
+    """What failed before it and passes after it."""
     broken: tuple[str, ...] = ()
-    """What of that passed before it and fails after it."""
+    """What of `failing` passed before it."""
 
 
 @dataclass(frozen=True)
@@ -244,9 +244,9 @@ class LoopState:
     failing: tuple[str, ...] = ()
     """What did not pass the last time, by name: tests if they are known, else checks."""
     fixed: tuple[str, ...] = ()
-    """What of that passes since the last iteration."""
+    """What failed before the last iteration, and passes since."""
     broken: tuple[str, ...] = ()
-    """What of that fails since the last iteration."""
+    """What of `failing` passed before the last iteration."""
     check_results: str = field(default="", metadata=former_name("failure"))
     """The results of the last checks, as the next prompt quotes them."""
     findings: str = ""
