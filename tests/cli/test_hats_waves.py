@@ -6,7 +6,6 @@ import shlex
 import shutil
 import sys
 from collections import Counter
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from ralph.core.entries import Record
 from ralph.core.events import TurnEnded
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.agent.events import render_event
+from ralph.store.documents import digest
 
 AGENT = Path(__file__).with_name("waves_agent.py")
 PRESET = """\
@@ -107,16 +107,17 @@ def test_failed_and_unmergeable_workers_lose_no_other_work(project: Project) -> 
 
 def test_events_of_a_wave_are_shown_if_its_last_worker_was_not_merged(tmp_path: Path) -> None:
     """The turn that fails ends the wave: then the others' events are published too."""
-    now, later = 1_800_000_000.25, 1_800_000_060.5
-    stamps = [datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds") for at in (now, now, later)]
-    rows = zip(("piece.done", "wave.worker.failed", "round.done"), stamps, (2, 3, 4), strict=True)
-    (tmp_path / "events").write_bytes(b"".join(render_event(topic, "", ts, turn=turn) for topic, ts, turn in rows))
+    rows = zip(("piece.done", "wave.worker.failed", "round.done"), (2, 3, 4), strict=True)
+    lines = [render_event(topic, "", "2026-11-16T09:30:00Z", turn=turn) for topic, turn in rows]
+    (tmp_path / "events").write_bytes(b"".join(lines))
     renderer = HatsRenderer("r", events=tmp_path / "events")
-    ends = [(3, now, TurnEnd.FAILED), (4, later, TurnEnd.FINISHED)]
-    told = [
-        [words for words in renderer.lines(record) if "->" in words]
-        for record in (Record(1, at, TurnEnded("k", n, "hat", 1, TurnResult(end, at, at), True)) for n, at, end in ends)
-    ]
+    hashes = [digest(line) for line in lines]
+    ends = [(3, TurnEnd.FAILED, hashes[:2]), (4, TurnEnd.FINISHED, hashes[2:])]
+    told = []
+    for turn, end, written in ends:
+        entry = TurnEnded("k", turn, "hat", 1, TurnResult(end, 1, 2), True)
+        record = Record(1, 2, entry, lines={".ralph/events": tuple(written)})
+        told.append([line for line in renderer.lines(record) if "->" in line])
     assert told == [["  -> piece.done", "  -> wave.worker.failed"], ["  -> round.done"]]
 
 

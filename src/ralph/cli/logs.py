@@ -13,8 +13,7 @@ from ralph.app.runs import find_latest_run
 from ralph.cli.console import clock_time, json_option, note_old_name, one_line, open_project, run_argument
 from ralph.cli.render.journal import Renderer, renderer_for
 from ralph.cli.terminal import print_json, print_text
-from ralph.core.codec import from_plain, parse_time
-from ralph.core.entries import ENTRY_TYPES, Record
+from ralph.core.codec import parse_time
 from ralph.core.errors import StateError, UsageError
 from ralph.core.events import RunEnded
 from ralph.core.ids import SESSION_WORKFLOWS
@@ -23,7 +22,7 @@ from ralph.core.text import count, shorten
 from ralph.core.turns import EventKind
 from ralph.documents.agent.events import EventLine, parse_events, topic_matches
 from ralph.documents.hats.definition import show_role
-from ralph.store.journal import advise_to_adopt
+from ralph.store.journal import advise_to_adopt, build_record
 from ralph.store.runs import Project, RunDir
 
 
@@ -124,7 +123,7 @@ def _print(line: dict[str, Any], renderer: Renderer, screen: _LogScreen) -> None
         if line["type"] == "turn.progress":
             screen.print(f"turn {line['turn']} ({show_role(line['role'])}) reports: {one_line(line['message'])}", at)
             return
-        record = Record(line["seq"], at, from_plain(ENTRY_TYPES[line["type"]], line))
+        record = build_record(line, "journal.jsonl")
     except (KeyError, ValueError, TypeError, AttributeError, StateError):
         print_text(f"?         not written by Ralph: {shorten(str(line), 120)}")
         return

@@ -429,14 +429,27 @@ def read_line(text: str, where: str) -> Record:
     """The record in a line, without verifying it."""
     try:
         body = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _make_line_error(error, where) from None
+    return build_record(body, where)
+
+
+def build_record(body: Any, where: str) -> Record:
+    """The record in the JSON of a line, without verifying it."""
+    try:
         seq, at, kind = body["seq"], parse_time(body["at"]), ENTRY_TYPES[body["type"]]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise StateError(f"the journal has a line that is not Ralph's ({error})", where=where) from None
+        lines = {path: tuple(hashes) for path, hashes in body.get("lines", {}).items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _make_line_error(error, where) from None
     return Record(
         seq=seq,
         at=at,
         entry=from_plain(kind, body, where),
         documents=body.get("documents", {}),
         seen=body.get("seen", {}),
-        lines={path: tuple(hashes) for path, hashes in body.get("lines", {}).items()},
+        lines=lines,
     )
+
+
+def _make_line_error(error: Exception, where: str) -> StateError:
+    return StateError(f"the journal has a line that is not Ralph's ({error})", where=where)

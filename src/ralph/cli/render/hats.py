@@ -1,7 +1,6 @@
 """How the command line shows a run of hats."""
 
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from ralph.cli.render.journal import DOUBLE, Renderer
@@ -13,6 +12,7 @@ from ralph.core.outcomes import Outcome
 from ralph.core.text import shorten
 from ralph.documents.agent.events import EventLine, parse_events
 from ralph.documents.hats.definition import show_role
+from ralph.store.documents import digest
 from ralph.workflows.loop.report import accept_command, add_up_changes, describe_change, format_duration
 
 
@@ -22,15 +22,18 @@ class HatsRenderer(SessionRenderer):
 
     events: Path = Path()
     """The file of its events."""
-    read: int = 0
+    offset: int = 0
     """How many bytes of the file were read."""
-    by_turn: dict[object, list[EventLine]] = field(default_factory=dict)
+    unclaimed: dict[str, bytes] = field(default_factory=dict)
+    """Lines of the file that no record was seen for yet, by hash. Others may write into the file, too."""
+    expected: list[str] = field(default_factory=list)
+    """The hashes of lines that the engine wrote and that were not shown yet."""
 
     def entry_lines(self, record: Record) -> list[str]:
         """The lines that the user reads for a record; none if it is of no interest."""
+        self.expected += record.lines.get(f".ralph/{self.events.name}", ())
         match record.entry:
             case RunStarted(run=run, resumed=resumed):
-                self._take_events_until(record.at)
                 return [f"run {run} {'continues' if resumed else 'starts'}"]
             case TurnStarted() as entry:
                 again = f", attempt {entry.attempt}" if entry.attempt > 1 else ""
@@ -45,9 +48,9 @@ class HatsRenderer(SessionRenderer):
                 lines = self.turn_ended_lines(replace(entry, is_iteration=False))
                 if result.change and result.change.files:
                     lines.append(f"  changed {describe_change(result.change)}")
-                return [*lines, *self._event_lines(record.at)]
+                return [*lines, *self._event_lines()]
             case MergeEnded():
-                return [*super().entry_lines(record), *self._event_lines(record.at)]
+                return [*super().entry_lines(record), *self._event_lines()]
             case DocumentEdited():
                 return []
             case WorkCommitted(commit=commit, notice=notice):
@@ -58,30 +61,23 @@ class HatsRenderer(SessionRenderer):
             case _:
                 return super().entry_lines(record)
 
-    def _event_lines(self, at: float) -> list[str]:
-        return [f"  -> {_event_text(event)}" for event in self._take_events_until(at)]
+    def _event_lines(self) -> list[str]:
+        """The events that turns published and that were not shown yet."""
+        self._read_events()
+        written = [name for name in self.expected if name in self.unclaimed]
+        self.expected = [name for name in self.expected if name not in self.unclaimed]
+        events, _, _ = parse_events(b"".join(self.unclaimed.pop(name) for name in written))
+        return [f"  -> {_event_text(event)}" for event in events if event.row.get("turn")]
 
-    def _take_events_until(self, at: float) -> list[EventLine]:
-        """The events that turns published until then and that were not shown yet."""
-        self._read()
-        now = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
-        taken: list[EventLine] = []
-        for turn, events in self.by_turn.items():
-            if turn:
-                taken += [event for event in events if event.ts <= now]
-            self.by_turn[turn] = [event for event in events if event.ts > now]
-        return taken
-
-    def _read(self) -> None:
+    def _read_events(self) -> None:
         try:
             with self.events.open("rb") as file:
-                file.seek(self.read)
-                found, _, length = parse_events(file.read())
+                file.seek(self.offset)
+                lines = [line for line in file if line.endswith(b"\n")]
         except FileNotFoundError:
             return
-        self.read += length
-        for event in found:
-            self.by_turn.setdefault(event.row.get("turn"), []).append(event)
+        self.offset += sum(map(len, lines))
+        self.unclaimed |= {digest(line): line for line in lines}
 
     def closing(self, ended: RunEnded, report: str) -> list[str]:
         """The banner at the end: what happened, where the evidence is, and what to type next."""
