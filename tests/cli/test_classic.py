@@ -90,6 +90,16 @@ def test_update_adds_tasks_and_retries_failed_ones(project: Project) -> None:  #
     assert "Two files" in (home(project) / "plan.iteration-1.md").read_text()
     assert (project.root / "d.txt").read_text() == "w14 w21 task-4\n", "a range names all in it"
     assert shown(project)["tasks_summary"] == {"total": 3, "completed": 3, "failed": 0, "pending": 0, "cancelled": 0}
+    stored = (home(project) / "plan.update1.md").read_text()
+    assert re.match(
+        r"---\nupdate: 1\ntimestamp: .*\n---\n\n# Update 1\n\n- and a fourth file\n\n## Artifacts Index\n", stored
+    )
+    log = project.home / "app.log"
+    log.write_text("boom\n")
+    assert project.ralph("session", "feedback", "It crashes.", "--attach", str(log)).code == 0
+    stored = (home(project) / "plan.update2.md").read_text()
+    assert "# Update 2\n\nIt crashes.\n\n## Artifacts Index\n" in stored and "| app.log |" in stored
+    assert (home(project) / "plan.update2" / "app.log").read_text() == "boom\n"
 
 
 def test_an_agent_that_writes_the_markers_itself_wins_nothing(project: Project) -> None:  # noqa: F811

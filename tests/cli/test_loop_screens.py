@@ -16,7 +16,8 @@ from ralph.cli.render.journal import Renderer
 from ralph.cli.render.live import LiveView
 from ralph.cli.render.status_line import StatusLine
 from ralph.cli.terminal import wrap_line
-from ralph.core.events import NOT_ISOLATED, TaskState
+from ralph.core.entries import Record
+from ralph.core.events import NOT_ISOLATED, DocumentEdited, TaskState
 from ralph.core.limits import Limits, Spent
 from ralph.core.turns import AgentEvent, EventKind, TurnEnd
 from ralph.view.model import ChecksRun, RunView, TaskView, TurnView
@@ -260,6 +261,11 @@ def test_pause_of_one_of_several_live_runs_needs_its_name(project: Project) -> N
         project.ralph("abort", name)
 
 
+def test_pause_takes_one_message(project: Project) -> None:  # noqa: F811
+    refused = project.ralph("pause", "until", "tomorrow")
+    assert (refused.code, "put it in quotes" in refused.err) == (2, True), refused.said
+
+
 def test_pause_without_a_run_says_so(project: Project) -> None:  # noqa: F811
     done = project.ralph("pause")
     assert done.code == 2
@@ -343,6 +349,13 @@ def test_a_success_on_another_branch_needs_nothing_of_the_user(project: Project)
     report = project.ralph("report").out
     assert "## Changed in the repository\n\n- HEAD is on side" in report
     assert "Missing" not in report
+
+
+def test_a_document_that_an_editor_wrote_twice_is_named_once() -> None:
+    renderer = Renderer("a-run")
+    edits = [DocumentEdited("tasks/a.md", "1"), DocumentEdited("tasks/a.md", "2"), DocumentEdited("tasks/b.md", "1")]
+    lines = [renderer.lines(Record(number, 0.0, edit)) for number, edit in enumerate(edits)]
+    assert lines == [["read your change to tasks/a.md"], [], ["read your change to tasks/b.md"]]
 
 
 @pytest.mark.parametrize("columns", [40, 80, 140])

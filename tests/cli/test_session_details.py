@@ -69,7 +69,8 @@ def test_pause_message_is_shown_on_every_screen(project: Project, layout: str) -
         words, command = (), shlex.join([sys.executable, "-I", str(standard.AGENT)])
     engine = project.start("session", "new", "Build the files", *words, "--agent-command", command, "--yes")
     eventually(lambda: any(entry["role"] == "executor" for entry in project.journal("turn.started")))
-    assert project.ralph("signal", "pause", "until Jane has looked").code == 0
+    sent = project.ralph("pause", project.run.name, "until Jane has looked")
+    assert (sent.code, '  "until Jane has looked"\n' in sent.out) == (0, True), sent.said
     eventually(lambda: project.journal("signal.accepted"))
     gate.touch()
     said, _ = engine.communicate(timeout=300)
@@ -310,6 +311,8 @@ def test_split_names_its_real_cause_and_blocked_tasks_are_in_order(project: Proj
     blocked = ", ".join(f"task-{number} (by task-1.1)" for number in range(2, 12))
     assert f"failed: task-1.1; blocked: {blocked}" in done.out
     assert "merged task-1.2 as " in done.out
+    live = re.findall(r"^✗ (task-\d+) .*: blocked by task-1.1$", done.out, re.MULTILINE)
+    assert live == [f"task-{number}" for number in range(2, 12)]
 
 
 def test_ralph_attempt_is_the_attempt_at_the_task(project: Project) -> None:  # noqa: F811

@@ -335,16 +335,32 @@ def test_decision_about_knowledge_is_refused_if_the_session_will_not_ask(project
     assert "write `knowledge.approval: signal` as a bullet into" in refused.err
 
 
+NOT_IN_TIME = QUICK.format("knowledge:\n  approval: signal\n  approval_timeout_minutes: 0.001\n")
+
+
 def test_knowledge_not_approved_in_time_goes_to_the_next_iteration(project: Project) -> None:  # noqa: F811
-    waits = "knowledge:\n  approval: signal\n  approval_timeout_minutes: 0.001\n"
-    done = begin(project, instructions=QUICK.format(waits))
+    done = begin(project, instructions=NOT_IN_TIME)
     assert done.code == 0, done.said
     assert "nobody approved what was learned within 0.001 minutes" in done.out
     assert not (project.root / ".docs").exists()
+    assert "state: COMPLETE\n" in (home(project) / "metadata.yaml").read_text()
+    assert shown(project)["current_state"] == "COMPLETE"
+    assert "`ralph session approve" in shown(project)["next_action"]
     assert project.ralph("session", "feedback", "More").code == 0
     project.ralph("session", "resume")
     carried = home(project) / "iterations" / "2" / "knowledge" / "how-to" / "make-files.md"
     assert "carried_from: 1" in carried.read_text(), "also after the librarian wrote it again"
+
+
+@pytest.mark.parametrize(("command", "is_kept"), [("approve", True), ("skip", False)])
+def test_knowledge_can_be_decided_after_the_time_is_over(project: Project, command: str, is_kept: bool) -> None:  # noqa: F811
+    assert begin(project, instructions=NOT_IN_TIME).code == 0
+    decided = project.ralph("session", command)
+    assert decided.code == 0, decided.said
+    assert (project.root / ".docs" / "how-to" / "make-files.md").exists() is is_kept
+    assert shown(project)["current_state"] == "COMPLETE"
+    again = project.ralph("session", command)
+    assert (again.code, "does not wait for approval" in again.err) == (2, True), again.said
 
 
 @pytest.mark.parametrize("text", ["", "just words\n"])

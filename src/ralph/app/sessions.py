@@ -3,7 +3,6 @@
 import itertools
 import math
 import os
-import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +19,7 @@ from ralph.app.workflows import WorkflowKind
 from ralph.core.entries import Record
 from ralph.core.errors import LockedError, RalphError, StateError, UsageError
 from ralph.core.events import Stop
-from ralph.core.ids import SESSION_WORKFLOWS, is_run_id, parse_session_id
+from ralph.core.ids import SESSION_WORKFLOWS, is_run_id, is_start_of_run_id, parse_session_id
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal
@@ -29,7 +28,13 @@ from ralph.documents.run_record import AgentSelection, LoopRunSettings, RunRecor
 from ralph.documents.session import HOME, plan
 from ralph.documents.session.layout import FEEDBACK, ClassicLayout, Layout, is_classic
 from ralph.documents.session.metadata import State, read_valid_fields
-from ralph.documents.session.plan import complete_feedback, list_issue_ids, render_feedback_form, renumber_issues
+from ralph.documents.session.plan import (
+    complete_feedback,
+    complete_update,
+    list_issue_ids,
+    render_feedback_form,
+    renumber_issues,
+)
 from ralph.documents.session.repair import PLANNING, UPDATE, Repaired, repair
 from ralph.documents.session.values import parse_timestamp, render_timestamp
 from ralph.store import settings
@@ -41,7 +46,12 @@ from ralph.store.settings import load_config
 from ralph.verify.criterion import compile_criterion, compile_named_commands
 from ralph.verify.verifier import hash_inputs
 from ralph.workflows.merge_rules import Queue, queue_path, render_queue
-from ralph.workflows.session.iterations import describe_stage, find_new_feedback, list_misplaced_feedback
+from ralph.workflows.session.iterations import (
+    describe_stage,
+    find_new_feedback,
+    list_misplaced_feedback,
+    waits_for_approval,
+)
 from ralph.workflows.session.planning import find_next_step
 from ralph.workflows.session.rules import Session, rebuild_flow
 from ralph.workflows.session.state import Roles, SessionSettings, SessionState, render_flow
@@ -574,9 +584,9 @@ def answer_approval(session: UserSession, answer: Signal) -> Answered:
     run, state = session.run, session.state()
     if run is None or session.is_classic:
         _refuse_answer(session, "has no question about what it learned")
-    if state.state is State.COMPLETE:
+    is_early = not waits_for_approval(state)
+    if is_early and state.state is State.COMPLETE:
         _refuse_answer(session, "does not wait for approval, and will not ask in this iteration")
-    is_early = state.state is not State.KNOWLEDGE_APPROVAL
     # The first planner can still write instructions that ask for an approval.
     is_planned = find_next_step(state) != PLANNING[0]
     if is_early and is_planned and state.limits.approval != "signal":
@@ -634,7 +644,7 @@ def find_unread_feedback(session: UserSession) -> list[str]:
 def choose_session_and_text(project: Project, words: tuple[str, ...], noun: str) -> tuple[UserSession, str]:
     """The session and the text, which the noun names, among the arguments of a command: `[SESSION] [TEXT]`."""
     session, text = None, ""
-    if words and _SESSION_WORD.fullmatch(words[0]):
+    if words and is_start_of_run_id(words[0]):
         session, *rest = words
     else:
         rest = list(words)
@@ -642,10 +652,6 @@ def choose_session_and_text(project: Project, words: tuple[str, ...], noun: str)
         raise UsageError(f"the {noun} is more than one argument", todo="put it in quotes")
     text = rest[0] if rest else ""
     return find_session(project, session), text
-
-
-_SESSION_WORD = re.compile(r"[0-9]{4,8}(?:-[0-9a-z-]*)?")
-"""The id of a session, or its beginning."""
 
 
 def refuse_attachments(attach: tuple[Path, ...], source: Path | None) -> None:
@@ -673,13 +679,13 @@ class FeedbackBatch:
     def template(self, attached: list[str]) -> str:
         """What the editor opens with."""
         if self.session.is_classic:
-            return "".join(f"- see {name}\n" for name in attached)
+            return ""
         return render_feedback_form(self.number, self.stamp, render_timestamp(time.time()), attached)
 
     def requirement(self, wanted: str) -> str:
         """One new requirement in the form that it has there."""
         if self.session.is_classic:
-            return f"# Update {self.number}\n\n- {wanted}\n"
+            return self.complete(f"- {wanted}", [])
         heading = "## New Requirements\n"
         head, _, tail = self.template([]).partition(heading)
         return f"{head}{heading}- {wanted}\n\n{tail[tail.find('## ') :]}"
@@ -689,9 +695,7 @@ class FeedbackBatch:
         if not self.session.is_classic:
             earlier = [text for path, text in self.session.texts().items() if path.endswith(f"/{FEEDBACK}")]
             return complete_feedback(text, self.number, self.stamp, render_timestamp(time.time()), attached, earlier)
-        body = text.strip() if text.lstrip().startswith("#") else f"# Update {self.number}\n\n{text.strip()}"
-        unnamed = "".join(f"\n- see {name}" for name in attached if name not in body)
-        return f"{body}\n{unnamed}".rstrip() + "\n"
+        return complete_update(text, self.number, render_timestamp(time.time()), attached)
 
     def give(self, text: str, attach: tuple[Path, ...] = ()) -> None:
         """Write the feedback and its attachments. The text comes last, because the engine looks for it."""

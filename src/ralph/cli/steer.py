@@ -21,6 +21,7 @@ from ralph.cli.render.run import comment_text
 from ralph.cli.terminal import print_json, print_text
 from ralph.core.codec import parse_time
 from ralph.core.errors import UsageError
+from ralph.core.ids import is_start_of_run_id
 from ralph.core.signals import ASKED_FOR, MESSAGE_ONLY_TYPES, Signal, SignalType
 from ralph.core.text import count
 from ralph.documents.hats.definition import show_role
@@ -103,15 +104,22 @@ def steer(message: str, role: str, run: str | None, now: bool, as_json: bool) ->
 
 
 @click.command("pause")
-@click.argument("named", metavar="[RUN]", required=False)
+@click.argument("words", nargs=-1, metavar="[RUN] [MESSAGE]", shell_complete=complete_runs)
 @run_option
 @click.option("--now", is_flag=True, help="Interrupt the turn now. `ralph resume` continues its conversation.")
 @json_option
-def pause(named: str | None, run: str | None, now: bool, as_json: bool) -> int:
-    """Pause RUN after its current turn. `ralph resume` continues it. Default: the live run."""
-    return _show_posted(
-        post_signal(open_project(), Signal("", SignalType.PAUSE, now=now), "", named or run), as_json=as_json
-    )
+def pause(words: tuple[str, ...], run: str | None, now: bool, as_json: bool) -> int:
+    """Pause RUN after its current turn. `ralph resume` continues it. Default: the live run.
+
+    MESSAGE says why. The end of the run and `ralph status` show it.
+    """
+    message = list(words)
+    if message and is_start_of_run_id(message[0]):
+        run = message.pop(0)
+    if len(message) > 1:
+        raise UsageError("the message is more than one argument", todo="put it in quotes")
+    sent = Signal("", SignalType.PAUSE, " ".join(message), now=now)
+    return _show_sent(post_signal(open_project(), sent, "", run), as_json=as_json)
 
 
 @click.command("allow")

@@ -15,6 +15,7 @@ SESSION_WORKFLOWS = ("session", "classic")
 """The workflows with tasks: sessions in their two layouts."""
 _RUN_ID = re.compile(r"(?:[0-9]{2})?[0-9]{6}-[0-9]{6}(-[0-9a-z]{4})?")
 """Old sessions have years of four digits."""
+_START_OF_RUN_ID = re.compile(r"[0-9]{4,8}(?:-[0-9a-z-]*)?")
 
 
 def run_id(at: datetime, suffix: str = "") -> str:
@@ -26,6 +27,11 @@ def run_id(at: datetime, suffix: str = "") -> str:
 def is_run_id(text: str) -> bool:
     """Whether a text could be the id of a run."""
     return bool(_RUN_ID.fullmatch(text))
+
+
+def is_start_of_run_id(text: str) -> bool:
+    """Whether a text could be the id of a run, or how it begins. Commands then do not take it for a message."""
+    return bool(_START_OF_RUN_ID.fullmatch(text))
 
 
 def parse_run_id(text: str) -> str:

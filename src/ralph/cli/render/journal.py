@@ -108,6 +108,8 @@ class Renderer:
     """The work whose checks run."""
     shown_faults: dict[int, list[str]] = field(default_factory=dict)
     """The errors and limits that agents reported and the user has read, by turn."""
+    last_edit: str = ""
+    """The document of the last record, if the user changed it. An editor may write a file several times."""
 
     def lines(self, record: Record) -> list[str]:
         """The lines that the user reads for a record; none if it is of no interest."""
@@ -123,7 +125,11 @@ class Renderer:
             case RunStarted():
                 # Checks are run again after a resume. Turns may still run.
                 self.checking.clear()
-        return self.entry_lines(record)
+        edited = record.entry.path if isinstance(record.entry, DocumentEdited) else ""
+        is_repeated = bool(edited) and edited == self.last_edit
+        self.last_edit = edited
+        lines = self.entry_lines(record)
+        return [] if is_repeated else lines
 
     def entry_lines(self, record: Record) -> list[str]:
         """The lines for a record. The renderers of workflows have their own."""

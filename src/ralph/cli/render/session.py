@@ -246,9 +246,8 @@ def next_action(settings: SessionSettings, state: SessionState, *, alive: bool =
         is_unfinished = state.metadata.status == Status.AWAITING_FEEDBACK
         return f"{approve}; the tasks that are left need feedback: {say}" if is_unfinished else approve
     if state.state is State.COMPLETE and state.metadata.status == Status.COMPLETED and not has_open_work(state):
-        return (
-            f"done; {say} starts another iteration" if not settings.layout.is_classic else f"done; {say} asks for more"
-        )
+        more = f"done; {say} {'asks for more' if settings.layout.is_classic else 'starts another iteration'}"
+        return f"{more}; {approve}" if state.flow.undecided else more
     if state.flow.review_accepted and state.flow.lacks_proof:
         return f"`ralph diff {run}` shows the changes; if they are right: `{accept_command(run)}`"
     if _waits_for_user(state):

@@ -182,15 +182,28 @@ def complete_feedback(
     """
     page = Page(text.replace("\r\n", "\n"))
     taken = {id for batch in earlier for id in list_issue_ids(batch)}
-    front = {"iteration": iteration, "timestamp": timestamp, "previous_iteration": iteration - 1}
-    given = read_front_values(page)
-    # A copy of earlier feedback has other numbers, and the directory says which iteration this is for.
-    changed = {key: value for key, value in front.items() if key not in given or key != "timestamp"}
     body = "\n".join(page.lines[page.body :]).strip()
     if not page.sections:
         body = "\n".join(["## Critical Issues", *_list_issues(body, taken)])
+    front = {"iteration": iteration, "timestamp": timestamp, "previous_iteration": iteration - 1}
+    whole = _complete_page(page, body, heading=f"Feedback Batch: {stamp}", front=front, artifacts=artifacts)
+    return renumber_issues(whole, taken)[0]
+
+
+def complete_update(text: str, number: int, timestamp: str, artifacts: Sequence[str] = ()) -> str:
+    """An update of a classic session, of any form: with front matter, a heading, and an index of its files."""
+    page = Page(text.replace("\r\n", "\n"))
+    body = "\n".join(page.lines[page.body :]).strip()
+    front = {"update": number, "timestamp": timestamp}
+    return _complete_page(page, body, heading=f"Update {number}", front=front, artifacts=artifacts)
+
+
+def _complete_page(
+    page: Page, body: str, *, heading: str, front: Mapping[str, object], artifacts: Sequence[str]
+) -> str:
+    """The body of a page with front matter, a heading, and an index of its files, as far as the page has none."""
     if not any(section.level == 1 for section in page.sections):
-        body = f"# Feedback Batch: {stamp}\n\n{body}"
+        body = f"# {heading}\n\n{body}"
     index = page.section("artifacts index")
     rows = [row(name, "") for name in artifacts if index is None or name not in "\n".join(index.lines)]
     if index is None:
@@ -201,8 +214,10 @@ def complete_feedback(
         at = Page(whole)
         found = at.section("artifacts index")
         whole = at.insert_lines(found.end, rows) if found else whole
-    whole, _ = renumber_issues(with_front_matter(whole, "feedbacks.md", changed), taken)
-    return whole
+    given = read_front_values(page)
+    # A copy of earlier feedback has other numbers, and the place says which this is.
+    changed = {key: value for key, value in front.items() if key not in given or key != "timestamp"}
+    return with_front_matter(whole, "feedbacks.md", changed)
 
 
 def renumber_issues(text: str, taken: Collection[str]) -> tuple[str, dict[str, str]]:

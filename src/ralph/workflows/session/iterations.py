@@ -26,7 +26,6 @@ from ralph.documents.session.reports import (
     parse_classic_review,
     parse_review,
 )
-from ralph.documents.session.tasks import make_natural_key
 from ralph.documents.session.values import read_front_values, with_front_matter
 from ralph.documents.session.values import render_timestamp as stamp
 from ralph.workflows.session.execution import add_update, describe_verdict, withdraw_attempt
@@ -258,7 +257,12 @@ def accept_knowledge(settings: SessionSettings, state: SessionState, result: Tur
             texts[path] = with_front_matter(text, name, {**facts, "staged_at": stamp(now)})
     state = state.with_texts(texts)
     state = state.with_flow(
-        approval_asked_at=now, approval_message="", approved=False, approved_items=(), learned_iteration=number
+        approval_asked_at=now,
+        approval_message="",
+        approved=False,
+        approved_items=(),
+        undecided=False,
+        learned_iteration=number,
     )
     staged = list_staged_knowledge(settings, state)
     if result.end is not TurnEnd.FINISHED:
@@ -336,9 +340,19 @@ def _describe_learned(settings: SessionSettings, state: SessionState, number: in
     return f"what the session learned ({count(number, 'file')} in {place})"
 
 
+def waits_for_approval(state: SessionState) -> bool:
+    """Whether the user can say if what was learned is kept: the session asks for it, or did so until the time was over."""
+    return state.state is State.KNOWLEDGE_APPROVAL or (state.state is State.COMPLETE and state.flow.undecided)
+
+
+def leave_knowledge_undecided(state: SessionState) -> SessionState:
+    """Nobody approved what was learned in time: the iteration is over, and the next one decides."""
+    return state.with_flow(undecided=True).with_state(State.COMPLETE)
+
+
 def describe_stage(settings: SessionSettings, state: SessionState) -> Stage:
     """How far the session has come, and whether it waits to be told if what was learned is kept."""
-    waits = state.state is State.KNOWLEDGE_APPROVAL
+    waits = waits_for_approval(state)
     is_complete = state.state is State.COMPLETE and state.metadata.status == Status.COMPLETED
     return Stage(
         iteration=state.metadata.iteration,
@@ -355,9 +369,12 @@ def accept_signal(settings: SessionSettings, state: SessionState, signal: Signal
             return state.with_notice(wrong)
         case SignalType.APPROVE:
             message = "" if signal.items else signal.message.strip()
-            return state.with_flow(approved=True, approved_items=signal.items, approval_message=message)
+            state = state.with_state(State.KNOWLEDGE_APPROVAL) if waits_for_approval(state) else state
+            return state.with_flow(
+                approved=True, approved_items=signal.items, approval_message=message, undecided=False
+            )
         case SignalType.SKIP:
-            return state.with_state(State.COMPLETE)
+            return state.with_flow(undecided=False).with_state(State.COMPLETE)
         case SignalType.RESUME:
             for name, item in state.progress.items.items():
                 if PAUSED in item.note:
@@ -483,7 +500,7 @@ def start_replanning(
 ) -> SessionState:
     """The user gave feedback: the next iteration begins with planning."""
     number = state.metadata.iteration + 1
-    if state.state is State.KNOWLEDGE_APPROVAL:
+    if waits_for_approval(state):
         state = _carry_knowledge(settings, state, number)
     steps = [(name, Marker.TODO, "") for name in REPLANNING]
     listed = progress.render_new_progress(number, REPLANNING) if settings.layout.nested else state.progress
@@ -505,7 +522,7 @@ def start_replanning(
     processed = {**state.metadata.processed, **batches}
     state = state.with_metadata(iteration=number, status=Status.IN_PROGRESS, processed=processed, critique_cycle=0)
     return state.with_flow(
-        cycle=1, categories_asked=(), check_results="", session_checks_passed=False, replans=0
+        cycle=1, categories_asked=(), check_results="", session_checks_passed=False, replans=0, undecided=False
     ).with_state(State.REPLANNING)
 
 
@@ -560,7 +577,7 @@ def _with_row(settings: SessionSettings, state: SessionState, status: str) -> Se
 
 def describe_unfinished(settings: SessionSettings, state: SessionState) -> list[str]:
     """Why an iteration is not complete."""
-    in_order = list(state.tasks) if settings.layout.is_classic else sorted(state.tasks, key=make_natural_key)
+    in_order = state.sort_tasks(state.tasks)
     failed = [name for name in in_order if state.marker(name) is Marker.FAILED]
     causes = state.graph.blocked
     blocked = [f"{name} (by {causes[name]})" for name in in_order if name in causes]

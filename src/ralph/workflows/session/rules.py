@@ -240,6 +240,8 @@ class Session:
             return iterations.mark_aborted(self.settings, state, now)
         if ended.outcome is Outcome.PAUSED:
             state = iterations.mark_paused(state, ended.reason)
+        if state.state is State.KNOWLEDGE_APPROVAL and ended.outcome in (Outcome.SUCCESS, Outcome.AWAITING_FEEDBACK):
+            state = iterations.leave_knowledge_undecided(state)
         return _release_waiting_tasks(state)
 
     def _accept_turn(self, state: SessionState, event: TurnEnded, now: float) -> SessionState:
@@ -387,7 +389,7 @@ class Session:
             case State.COMPLETE | State.KNOWLEDGE_APPROVAL if execution.has_open_work(state):
                 return (
                     state.with_metadata(status=Status.IN_PROGRESS)
-                    .with_flow(learned_iteration=0)
+                    .with_flow(learned_iteration=0, undecided=False)
                     .with_state(State.BATCHING)
                 )
             case _:

@@ -17,7 +17,7 @@ from ralph.documents.session.metadata import IterationMetadata, Metadata, State
 from ralph.documents.session.plan import SessionLimits
 from ralph.documents.session.progress import FINAL_MARKERS, Marker, Progress, is_legal_change
 from ralph.documents.session.reports import Report, parse_report
-from ralph.documents.session.tasks import Task, is_planning, parse_task_id
+from ralph.documents.session.tasks import Task, is_planning, make_natural_key, parse_task_id
 from ralph.workflows.merge_rules import Queue
 from ralph.workflows.session.task_graph import Condition, TaskGraph
 
@@ -106,6 +106,8 @@ class Flow:
     """What the user said with the approval. A librarian follows it before anything is kept."""
     approval_asked_at: float = field(default=0.0, metadata=former_name("asked_at"))
     """Since when what was learned waits for the user."""
+    undecided: bool = False
+    """Whether nobody decided in time about what was learned. An approval still keeps it."""
     stop_reason: str = field(default="", metadata=former_name("stop"))
     """Why the session cannot continue; empty if it can."""
     is_pause: bool = field(default=False, metadata=former_name("paused"))
@@ -203,6 +205,13 @@ class SessionState:
         """The reports on a task, by attempt."""
         found = self.layout.reports_in(self.texts, self.metadata.iteration, task)
         return {attempt: parse_report(self.texts[path]) for attempt, path in found.items()}
+
+    def sort_tasks(self, names: Iterable[str]) -> list[str]:
+        """The tasks in the order in which the user reads them: that of the list, or by number."""
+        if not self.layout.is_classic:
+            return sorted(names, key=make_natural_key)
+        chosen = set(names)
+        return [name for name in self.tasks if name in chosen]
 
     @property
     def has_work_left(self) -> bool:
@@ -338,7 +347,7 @@ class Roles:
 
     def whole(self, role: str) -> str:
         """The whole text of a role."""
-        return _without_front_matter(self.texts[role]).strip()
+        return without_front_matter(self.texts[role]).strip()
 
     def opening(self, role: str) -> str:
         """The part of a role's text that applies to all modes."""
@@ -446,7 +455,8 @@ def read_flow(text: str, path: str) -> Flow:
     return from_json(Flow, text, path, todo="restore the file, or `ralph session repair`")
 
 
-def _without_front_matter(text: str) -> str:
+def without_front_matter(text: str) -> str:
+    """The text below the front matter, if it has any."""
     if not text.startswith("---\n"):
         return text
     _, _, rest = text[4:].partition("\n---\n")

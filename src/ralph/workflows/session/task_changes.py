@@ -68,11 +68,11 @@ def _find_states(before: SessionState, after: SessionState) -> Iterator[tuple[st
             yield name, TaskState.PLANNED, "changed by the planner"
     blocked = after.graph.blocked
     blocked_before = before.graph.blocked if before.tasks and not before.fault else {}
-    for name, dead in blocked.items():
-        if name not in blocked_before and name in before.tasks:
-            yield name, TaskState.BLOCKED, f"by {dead}"
-    for name in blocked_before:
-        if name not in blocked and name in after.tasks and after.marker(name) is Marker.TODO:
+    for name in after.sort_tasks(blocked.keys() - blocked_before.keys()):
+        if name in before.tasks:
+            yield name, TaskState.BLOCKED, f"by {blocked[name]}"
+    for name in after.sort_tasks(blocked_before.keys() - blocked.keys()):
+        if name in after.tasks and after.marker(name) is Marker.TODO:
             yield name, TaskState.PLANNED, "no longer blocked"
 
 
@@ -126,11 +126,12 @@ def _has_failed(before: SessionState, after: SessionState, name: str) -> bool:
 def _find_touched(before: SessionState, after: SessionState) -> list[str]:
     """The tasks whose line or flow is not the same object: comparing all by value would cost more with every task."""
     flows, items = before.flow.tasks, before.progress.items
-    return [
+    touched = [
         name
         for name in after.tasks
         if flows.get(name) is not after.flow.tasks.get(name) or items.get(name) is not after.progress.items.get(name)
     ]
+    return after.sort_tasks(touched)
 
 
 def _find_redefined(before: SessionState, after: SessionState) -> list[str]:

@@ -16,7 +16,7 @@ from ralph.documents.session.reports import ReviewVerdict
 from ralph.workflows.session.iterations import make_session_key, review_number, reviews
 from ralph.workflows.session.planning import FEEDBACK_DRIVEN, build_default_instructions, find_cycle
 from ralph.workflows.session.prompts import build_session_prompt
-from ralph.workflows.session.state import SessionSettings, SessionState, Step, name_task_worktree
+from ralph.workflows.session.state import SessionSettings, SessionState, Step, name_task_worktree, without_front_matter
 from ralph.workflows.session.work_keys import SessionKey, SessionWork
 
 DRAFTS = "session"
@@ -381,7 +381,7 @@ def _name_answer_schema(settings: SessionSettings, role: str, mode: str) -> str:
 def _collect_common_inbox(settings: SessionSettings, state: SessionState) -> dict[str, str]:
     """What every role gets: the request with the updates of the user, the plan, the tasks and the instructions."""
     number, layout = state.metadata.iteration, settings.layout
-    since = [state.texts[path].strip() for path in layout.updates_in(state.texts).values()]
+    since = [without_front_matter(state.texts[path]).strip() for path in layout.updates_in(state.texts).values()]
     request = (
         "\n\n".join([settings.request.strip(), *since]) if isinstance(layout, ClassicLayout) else state.metadata.request
     )
