@@ -266,3 +266,14 @@ def test_rule_is_not_lifted_without_a_name_and_a_reason(
     done = plan(project, workflow, *given)
     assert done.code == 2
     assert says in done.out
+
+
+def test_settings_of_the_user_that_only_hats_read_are_named(project: Project) -> None:
+    place = project.home / ".config" / "ralph" / "ralph.yml"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text("slots: {machine: 2}\n")
+    named = [
+        workflow for workflow in STARTS if any(str(place) in note for note in plan(project, workflow).json["notes"])
+    ]
+    assert named == [workflow for workflow in STARTS if workflow != "hats"]
+    assert settings(project, "hats")["slots"]["machine"] == 2

@@ -38,6 +38,7 @@ from ralph.git.snapshots import Snapshots, identify_project
 from ralph.store.files import is_inside, read_limited
 from ralph.store.rejected_trees import RejectedTree, hash_content, open_rejected_trees
 from ralph.store.runs import Project, RunDir
+from ralph.store.settings import user_settings_path
 from ralph.verify.changed_files import is_judge_file
 from ralph.verify.tree_comparison import find_left_changes
 from ralph.verify.verifier import compile_glob
@@ -277,6 +278,9 @@ def check_start(project: Project, config: Config, record: RunRecord) -> list[str
 def _list_start_notices(project: Project, config: Config, record: RunRecord) -> Iterator[str]:
     if not record.snapshots:
         yield "snapshots are off: changes cannot be undone or compared with the state before the run"
+    for_hats = user_settings_path().with_name("ralph.yml")
+    if record.workflow != "hats" and for_hats.exists():
+        yield f"{for_hats} has no effect here: only runs of hats read it; set its keys in the project's ralph.yml"
     limits, loop = record.limits, record.loop
     if record.workflow == "loop" and (note := warn_if_few_iterations(TaskType(loop.type), limits.iterations)):
         yield note

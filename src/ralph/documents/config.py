@@ -453,14 +453,14 @@ class KeyFault:
 def validate_keys(
     model: type[M],
     values: dict[str, Any],
-    document: YamlDocument,
+    document: YamlDocument | None,
     name: str,
     *,
     unknown: list[str] | None = None,
     invalid: list[KeyFault] | None = None,
     manual: str = "docs/reference.md",
 ) -> M:
-    """The values of a file as a model.
+    """The values of a file as a model; without a document, those of an option.
 
     Unknown keys are faults, unless `unknown` is a list: it gets a sentence for each. Faults are an error, unless `invalid` is
     a list: it gets them, and the model does without these keys.
@@ -471,7 +471,7 @@ def validate_keys(
         errors = error.errors()
     extra = [one for one in errors if one["type"] == "extra_forbidden"] if unknown is not None else []
     faults = [one for one in errors if one not in extra]
-    known_lines = {fault["loc"]: document.line_of([str(part) for part in fault["loc"]]) for fault in faults}
+    known_lines = {fault["loc"]: _find_line(fault, document) for fault in faults}
     faults.sort(key=lambda fault: known_lines[fault["loc"]])
     if invalid is not None and faults and () not in known_lines:
         invalid += [KeyFault(name, known_lines[one["loc"]], _plain_path(one), explain_fault(one)) for one in faults]
@@ -479,7 +479,8 @@ def validate_keys(
         return validate_keys(model, left, document, name, unknown=unknown, invalid=invalid, manual=manual)
     if unknown is None or faults:
         what = "\n".join(_describe_fault(fault, document, model) for fault in faults)
-        raise UsageError(what, where=name, todo=f"correct the file; {manual} lists the keys")
+        source = "file" if document else "option"
+        raise UsageError(what, where=name, todo=f"correct the {source}; {manual} lists the keys")
     unknown += [f"{name}, {_describe_fault(fault, document, model)}" for fault in extra]
     known = _without(values, {fault["loc"] for fault in extra})
     return validate_keys(model, known, document, name, unknown=unknown, invalid=invalid, manual=manual)
@@ -504,9 +505,15 @@ def _without(data: Any, paths: set[tuple[int | str, ...]], at: tuple[int | str, 
     return data
 
 
-def _describe_fault(fault: Any, document: YamlDocument, model: type[BaseModel]) -> str:
+def _find_line(fault: Any, document: YamlDocument | None) -> int:
+    """The line of a fault; 0 if it is not in a file."""
+    return document.line_of([str(part) for part in fault["loc"]]) if document else 0
+
+
+def _describe_fault(fault: Any, document: YamlDocument | None, model: type[BaseModel]) -> str:
     path = [str(part) for part in fault["loc"]]
-    where = f"line {document.line_of(path)}" + (f": `{'.'.join(path)}`" if path else "")
+    line = [f"line {_find_line(fault, document)}"] if document else []
+    where = ": ".join([*line, *([f"`{'.'.join(path)}`"] if path else [])])
     if fault["type"] != "extra_forbidden":
         return f"{where}: {explain_fault(fault)}"
     near = difflib.get_close_matches(path[-1], _known_keys(path[:-1], model), 1)

@@ -10,7 +10,7 @@ from ralph.core.errors import UsageError
 from ralph.documents import run_record
 from ralph.documents.config import HATS, Config, parse_config
 from ralph.documents.hats.definition import WorkSource, find_work_source
-from ralph.documents.hats.preset import NO_EFFECT, Preset, schema
+from ralph.documents.hats.preset import NO_EFFECT, PROMPT_KEYS, Preset, schema
 from ralph.documents.hats.reading import (
     build_settings,
     find_faults,
@@ -91,7 +91,8 @@ class TestKeys:
     def test_a_whole_preset_becomes_what_a_run_is_started_with(self) -> None:
         warnings: list[str] = []
         preset, config = split_layer(merge_layers([layer(WHOLE, warnings)]))
-        assert warnings == [] and list(list_notices(preset)) == []
+        assert warnings == []
+        assert list(list_notices(preset)) == [f"`cli.prompt_mode` has no effect here. {PROMPT_KEYS}"]
         assert not list(find_faults(preset))
         hats = build_settings(preset, ROUGH, checks=True)
         planner, builder = hats.hats
@@ -188,6 +189,7 @@ class TestWarnings:
             "event_loop: {context_window_tokens: 5}",
             "adapters: {claude: {enabled: false}}",
             "cli: {backend: kiro, prompt_mode: stdin}",
+            "cli: {backend: claude, prompt_mode: arg}",
         ],
     )
     def test_key_without_effect_causes_one_warning(self, text: str) -> None:
@@ -321,8 +323,10 @@ class TestLayers:
         "text", ["", "nonsense", "=5", "event_loop.max_iteration=5", "event_loop.max_iterations=many"]
     )
     def test_a_wrong_override_is_an_error(self, text: str) -> None:
-        with pytest.raises(UsageError):
+        with pytest.raises(UsageError) as error:
             read_override(text, "-c", [])
+        assert "line 1" not in error.value.what and "file" not in error.value.todo
+        assert error.value.where == f"-c {text}"
 
     def test_a_hat_can_be_imported_and_changed(self) -> None:
         text = "hats:\n  a:\n    import: shared/a.yml\n    description: mine\n"

@@ -123,13 +123,18 @@ def read_layer(
 def read_override(text: str, where: str, warnings: list[str]) -> Layer:
     """`KEY=VALUE` as a layer of its own; an unknown key is an error, one without effect is warned of."""
     path, equals, value = text.partition("=")
+    where = f"{where} {text}"
     if not equals or not path.strip():
         raise UsageError(f"{text!r} is not KEY=VALUE", where=where, todo="write it like event_loop.max_iterations=20")
-    document = read_yaml(f"value: {value}\n", where)
+    try:
+        document = read_yaml(f"value: {value}\n", where)
+    except UsageError:
+        what = f"{value!r} is not a value of YAML"
+        raise UsageError(what, where=where, todo="close brackets and quotes, or put the value in quotes") from None
     nested: Any = document.data["value"]
     for part in reversed(path.strip().split(".")):
         nested = {part: nested}
-    return _validate_layer(nested, document, where, warnings, may_be_unknown=False)
+    return _validate_layer(nested, None, where, warnings, may_be_unknown=False)
 
 
 def merge_layers(files: Sequence[Layer], overrides: Sequence[Layer] = ()) -> Layer:
@@ -149,12 +154,8 @@ def split_layer(layer: Layer) -> tuple[Preset, Config]:
 
 
 def list_notices(preset: Preset) -> Iterator[str]:
-    """What is set to an unusual value and has no effect on the agent that the preset names."""
-    keys = [
-        f"`cli.{key}`"
-        for key, usual in (("prompt_mode", "arg"), ("prompt_flag", ""))
-        if getattr(preset.cli, key) != usual
-    ]
+    """What is set and has no effect on the agent that the preset names."""
+    keys = [f"`cli.{key}`" for key in ("prompt_mode", "prompt_flag") if key in preset.cli.model_fields_set]
     programs = preset.cli.backend == "custom" or any(
         hat.backend and hat.backend.command for hat in preset.hats.values()
     )
@@ -309,7 +310,7 @@ def _names(preset: Preset, source: WorkSource) -> dict[str, str]:
 
 def _validate_layer(
     data: Layer,
-    document: YamlDocument,
+    document: YamlDocument | None,
     name: str,
     warnings: list[str],
     *,
