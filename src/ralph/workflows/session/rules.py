@@ -240,7 +240,8 @@ class Session:
             return iterations.mark_aborted(self.settings, state, now)
         if ended.outcome is Outcome.PAUSED:
             state = iterations.mark_paused(state, ended.reason)
-        if state.state is State.KNOWLEDGE_APPROVAL and ended.outcome in (Outcome.SUCCESS, Outcome.AWAITING_FEEDBACK):
+        is_over = ended.outcome in (Outcome.SUCCESS, Outcome.AWAITING_FEEDBACK, Outcome.UNPROVEN)
+        if is_over and state.state is State.KNOWLEDGE_APPROVAL:
             state = iterations.leave_knowledge_undecided(state)
         return _release_waiting_tasks(state)
 
