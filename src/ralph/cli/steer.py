@@ -118,8 +118,8 @@ def pause(words: tuple[str, ...], run: str | None, now: bool, as_json: bool) -> 
         run = message.pop(0)
     if len(message) > 1:
         raise UsageError("the message is more than one argument", todo="put it in quotes")
-    sent = Signal("", SignalType.PAUSE, " ".join(message), now=now)
-    return _show_sent(post_signal(open_project(), sent, "", run), as_json=as_json)
+    signal = Signal("", SignalType.PAUSE, " ".join(message), now=now)
+    return _show_posted(post_signal(open_project(), signal, "", run), as_json=as_json)
 
 
 @click.command("allow")
