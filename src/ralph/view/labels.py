@@ -206,7 +206,7 @@ def describe_signal(signal: SignalView, now: float) -> list[tuple[str, str, str]
         return [("failo", "fail", f"Refused: {signal.reason}")]
     acks = []
     for receipt in signal.receipts:
-        after = f" after {_span(receipt.at - signal.at)}" if receipt.at >= signal.at > 0 else ""
+        after = f" ({_span(receipt.at - signal.at)})" if receipt.at >= signal.at > 0 else ""
         how = describe_means(receipt.means)
         acks.append(("pass", "pass", f"Received by turn {receipt.turn} ({show_role(receipt.role)}), {how}{after}"))
         if receipt.response:

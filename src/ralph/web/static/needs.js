@@ -131,7 +131,7 @@ function Learned({ found }) {
   if (!found.items) return html`<p class="why">Loading what it learned…</p>`;
   return html`<p class="why">${count(found.items.length, 'thing')} to read:</p>
     <div class="body learned">${found.items.map((item) => html`<details key=${item.path} open=${item.text.length <= LONG_CHARS}>
-      <summary><b>${item.title}</b> <span class="sm dim">${item.category}</span></summary><div class="out">${item.text}</div></details>`)}</div>`;
+      <summary><b>${item.title}</b> <span class="sm dim">${item.category}</span></summary><div class="out" tabindex="0">${item.text}</div></details>`)}</div>`;
 }
 
 function Approval({ row, need, run, isMine, isSending, action, card, id }) {
