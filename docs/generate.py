@@ -276,6 +276,14 @@ def proven(proof):
     return f"{proof.version} on {proof.date}: {proof.score}" if proof else NOT_THE_REAL_PROGRAM
 
 
+SPELLINGS = {
+    "sub agents": "sub-agents",
+    "todo lists": "to-do lists",
+    "reaches it after the tool that it uses": "reaches it after its current tool call",
+    "leaves no process of a tool behind": "leaves no tool process behind",
+}
+
+
 def exceptions(seen):
     """The cases that failed, and those that are not possible, each with the reason and the agents."""
     agents_of = {}
@@ -283,9 +291,16 @@ def exceptions(seen):
         reasons = {**proof.cannot, **dict.fromkeys(proof.failed, "**fails**")}
         for case, why in reasons.items():
             agents_of.setdefault((case, why), []).append(f"`{name}`")
-    rows = [["what is not possible", "why", "agents"]]
-    rows += [[case, why, ", ".join(names)] for (case, why), names in sorted(agents_of.items())]
+    rows = [["what does not work", "why", "agents"]]
+    rows += [[spell(case), why, ", ".join(names)] for (case, why), names in sorted(agents_of.items())]
     return table(rows)
+
+
+def spell(case):
+    """The title of a test case as prose. Titles come from the names of tests, which have no hyphens."""
+    for name, prose in SPELLINGS.items():
+        case = case.replace(name, prose)
+    return case
 
 
 def table(rows):
