@@ -76,6 +76,10 @@ SETTINGS: dict[str, tuple[str, str, Any]] = {
     "workspace.share": ("workspace: {share: [cache]}", "tree_settings.share", ["cache"]),
     "workspace.disk_gib": ("workspace: {disk_gib: 2}", "tree_settings.most_bytes", 2 << 30),
     "workspace.setup_minutes": ("workspace: {setup_minutes: 3}", "tree_settings.setup_seconds", 180.0),
+    "clean_room.setup": ("clean_room: {setup: [npm ci]}", "room.setup", ["npm ci"]),
+    "clean_room.keep": ("clean_room: {keep: [.env]}\nworkspace: {copy: [.npmrc]}", "room.keep", [".env", ".npmrc"]),
+    "clean_room.services": ("clean_room: {services: [make up]}", "room.services", ["make up"]),
+    "clean_room.timeout": ("clean_room: {timeout: 90}", "room.setup_seconds", 90.0),
     "slots.run": ("slots: {run: 5}", "slots.run", 5),
     "slots.machine": ("slots: {machine: 6}", "slots.machine", 6),
     "slots.agents": ("slots: {agents: {claude: 2}}", "slots.agents.claude", 2),
@@ -175,12 +179,11 @@ REFUSED = {
     ("classic", "--max-iterations"): "not for sessions",
     ("session", "--worktree"): "already has its own worktree",
     ("session", "--land"): "already has its own worktree",
-    ("session", "--require"): "`--require proven` does not work with sessions",
-    ("classic", "--require"): "`--require proven` does not work with sessions",
+    ("session", "--require"): "--require proven has no effect on a session without checks",
+    ("classic", "--require"): "--require proven has no effect on a session without checks",
     ("session", "--judge"): "the judge of a session is its reviewer",
     ("classic", "--judge"): "the judge of a session is its reviewer",
     ("hats", "--judge"): "a run of hats has no judge besides",
-    ("session", "--no-clean-room"): "always run in a worktree of their own",
 }
 
 

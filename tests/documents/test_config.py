@@ -100,6 +100,10 @@ class TestWrongValues:
             ("agent: [a]", "agent"),
             ("snapshots: perhaps", "snapshots"),
             ("retention: {runs: -1}", "retention.runs"),
+            ("clean_room: false", "clean_room"),
+            ("clean_room: {timeout: 0}", "clean_room.timeout"),
+            ("clean_room: {keep: [../secret]}", "clean_room.keep"),
+            ("clean_room: {setup: npm}", "clean_room.setup"),
         ],
     )
     def test_a_wrong_value_is_named_with_its_line(self, text: str, said: str) -> None:

@@ -171,6 +171,44 @@ def test_setup_command_that_fails_leaves_the_work_unproven(root: Path) -> None:
     assert "the setup command `exit 3` failed there: exit code 3" in evidence_of(verdict).reason
 
 
+def test_setup_command_that_takes_too_long_leaves_the_work_unproven(root: Path) -> None:
+    (root / "local.py").write_text(WRONG)
+    settings = CleanRoomSettings(setup=("sleep 30",), setup_seconds=0.2)
+    verdict = verify(root, fix_with_local_file, settings=settings)
+    assert (verdict.passed, evidence_of(verdict).grade) == (False, Grade.UNPROVEN)
+    assert "the setup command `sleep 30` failed there" in evidence_of(verdict).reason
+
+
+@pytest.mark.parametrize("keep", [(), (".env",)])
+def test_kept_file_is_as_it_was_before_the_run(root: Path, keep: tuple[str, ...]) -> None:
+    (root / ".env").write_text("right\n")
+
+    def change_both(root: Path) -> None:
+        fix(root)
+        (root / ".env").write_text("wrong\n")
+        (root / "local.py").write_text("")
+
+    # The run added local.py, which git ignores: it is here, and not in the room.
+    check = Check("python3 check.py && { test -e local.py || grep -q right .env; }")
+    verdict = verify(root, change_both, check=check, settings=CleanRoomSettings(keep=keep))
+    assert verdict.passed is bool(keep), verdict.evidence
+
+
+@pytest.mark.parametrize("services", [(), ('cd . && python3 -c \'import time; open("up", "w"); time.sleep(600)\'',)])
+def test_service_runs_beside_each_check_of_the_room_and_ends_with_it(root: Path, services: tuple[str, ...]) -> None:
+    (root / ".gitignore").write_text(".gitignore\nup\n__pycache__/\n")
+    (root / "up").write_text("a service runs here\n")
+    wait = "for n in 1 2 3 4 5 6 7 8 9 10; do test -e up && break; sleep 0.3; done; test -e up"
+
+    def restart(root: Path) -> None:
+        fix(root)
+        (root / "up").write_text("it runs again\n")
+
+    settings = CleanRoomSettings(services=services)
+    verdict = verify(root, restart, check=Check(f"python3 check.py && {{ {wait}; }}"), settings=settings)
+    assert verdict.passed is bool(services), verdict.evidence
+
+
 def test_packages_are_installed_again_by_their_lock_file() -> None:
     paths = {"requirements.txt", "web/package-lock.json", "web/yarn.lock", "uv.lock"}
     commands = find_setup([".venv", "web/node_modules", "dist", "api/node_modules"], paths)

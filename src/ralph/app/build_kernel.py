@@ -230,9 +230,10 @@ def _build_workspaces(
         accepted=record.accepted,
         clean_room=CleanRoomSettings(
             is_on=record.clean_room,
-            setup=record.tree_settings.setup,
-            setup_seconds=record.tree_settings.setup_seconds,
-            keep=record.tree_settings.copy,
+            setup=record.room.setup,
+            setup_seconds=record.room.setup_seconds,
+            keep=record.room.keep,
+            services=record.room.services,
         ),
         has_judge=record.workflow != "hats" and record.require != "proven",
     )

@@ -5,7 +5,7 @@ import math
 import os
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +25,7 @@ from ralph.documents.run_record import (
     AgentSpec,
     LoopRunSettings,
     PoolSpec,
+    RoomSettings,
     RunRecord,
     SessionRunSettings,
     SlotLimits,
@@ -134,6 +135,7 @@ def build_record(
         land=options.land or config.land or usual_land,
         slots=_read_slot_limits(config.slots, require_positive("--parallel", options.parallel, None)),
         tree_settings=_read_tree_settings(config.workspace, project),
+        room=_read_room_settings(config, project),
         directory=project.directory,
         loop=loop or LoopRunSettings(),
         session=session or SessionRunSettings(),
@@ -317,17 +319,34 @@ def _read_slot_limits(settings: SlotSettings, run: int | None) -> SlotLimits:
 def _read_tree_settings(settings: WorkspaceSettings, project: Project) -> TreeSettings:
     """How worktrees are set up. Paths and commands of settings below the root are meant in the directory of the settings."""
     base = project.settings_dir.relative_to(project.root)
-    setup = settings.setup
-    if base.parts:
-        setup = tuple(f"cd {shlex.quote(base.as_posix())} && {command}" for command in setup)
     most = None if settings.disk_gib is None else int(settings.disk_gib * (1 << 30))
     return TreeSettings(
-        setup=setup,
+        setup=_run_in(base, settings.setup),
         copy=tuple((base / name).as_posix() for name in settings.copy_files),
         share=tuple((base / name).as_posix() for name in settings.share),
         most_bytes=most,
         setup_seconds=settings.setup_minutes * 60,
     )
+
+
+def _read_room_settings(config: Config, project: Project) -> RoomSettings:
+    """What a clean room needs: its own settings, or else those of worktrees."""
+    base = project.settings_dir.relative_to(project.root)
+    settings = config.clean_room
+    keep = dict.fromkeys((*settings.keep, *config.workspace.copy_files))
+    return RoomSettings(
+        setup=_run_in(base, settings.setup or config.workspace.setup),
+        keep=tuple((base / name).as_posix() for name in keep),
+        services=_run_in(base, settings.services),
+        setup_seconds=settings.timeout or config.workspace.setup_minutes * 60,
+    )
+
+
+def _run_in(directory: Path, commands: Sequence[str]) -> tuple[str, ...]:
+    """The commands, each in a directory below the root."""
+    if not directory.parts:
+        return tuple(commands)
+    return tuple(f"cd {shlex.quote(directory.as_posix())} && {command}" for command in commands)
 
 
 def parse_allowed_rules(given: tuple[str, ...]) -> dict[str, str]:

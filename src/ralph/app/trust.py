@@ -86,7 +86,7 @@ def find_consent_to_start(
     commands = dict.fromkeys(check.command for check in record.checks if check.command)
     items = [
         *_list_agents(record.agents),
-        *_list_scripts(root, record.agents, record.tree_settings.setup),
+        *_list_scripts(root, record.agents, _list_setup_commands(record)),
         *(Item(f"check {one}", one) for one in commands if not any(one in text for text in criteria_typed)),
         *list_project_items(root, files, settings_dir=project.find_settings_dir(record.directory)),
         *_list_git_programs(root),
@@ -109,7 +109,7 @@ def find_consent_to_resume(project: Project, record: RunRecord) -> Consent:
     items = [
         *_list_settings(root, settings_dir, _READ_ON_RESUME),
         *_list_files(root),
-        *_list_scripts(root, record.agents, record.tree_settings.setup),
+        *_list_scripts(root, record.agents, _list_setup_commands(record)),
     ]
     return Consent(root, tuple(find_new(root, items)), f"Runs in {root} read this.")
 
@@ -143,10 +143,10 @@ def _list_project_agents(project: Project, config: Config) -> Iterator[Item]:
     try:
         selection = registry.select_agents(config, names=(), command=None, scenario_file=None, cwd=cwd)
     except AgentUnavailableError:  # there is no agent to agree to; a run says how to get one
-        yield from _list_scripts(root, None, config.workspace.setup)
+        yield from _list_scripts(root, None, config.setup_commands)
         return
     yield from _list_agents(selection)
-    yield from _list_scripts(root, selection, config.workspace.setup)
+    yield from _list_scripts(root, selection, config.setup_commands)
 
 
 def list_project_items(root: Path, files: Sequence[str] = (), *, settings_dir: Path) -> list[Item]:
@@ -174,6 +174,10 @@ def _list_plugins(spec: AgentSpec) -> Sequence[EntryPoint]:
     if spec.kind in ("command", "acp"):
         return ()
     return third_party.find_entry_points().get(spec.kind, ())
+
+
+def _list_setup_commands(record: RunRecord) -> tuple[str, ...]:
+    return (*record.tree_settings.setup, *record.room.setup, *record.room.services)
 
 
 def _list_scripts(root: Path, selection: AgentSelection | None, setup: Sequence[str]) -> list[Item]:

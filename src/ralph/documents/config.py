@@ -189,6 +189,36 @@ class WorkspaceSettings(SettingsSection):
         return require_inside(value)
 
 
+class CleanRoomConfig(SettingsSection):
+    """What a clean checkout needs for the checks."""
+
+    setup: tuple[str, ...] = Field(
+        default=(),
+        description="commands that prepare the clean checkout, if it does not reproduce your result, or if the run changed a file"
+        " that git ignores; default: `workspace.setup`, or what the lock files ask for",
+    )
+    keep: tuple[str, ...] = Field(
+        default=(),
+        description="ignored files that the clean checkout always has as they were before the run, for example `.env`; the files"
+        " in `workspace.copy` are kept too",
+    )
+    services: tuple[str, ...] = Field(
+        default=(),
+        description="commands that run beside each check in the clean checkout and end with it, for example a server; a check"
+        " that needs one must wait for it",
+    )
+    timeout: float | None = Field(
+        default=None,
+        gt=0,
+        description="maximum duration of a setup command there, in seconds; default: `workspace.setup_minutes`",
+    )
+
+    @field_validator("keep")
+    @classmethod
+    def _inside(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return require_inside(value)
+
+
 class SlotSettings(SettingsSection):
     """How many turns run at once."""
 
@@ -285,6 +315,7 @@ class Config(SettingsSection):
         " `~/.config/ralph/config.yml`",
     )
     workspace: WorkspaceSettings = WorkspaceSettings()
+    clean_room: CleanRoomConfig = CleanRoomConfig()
     slots: SlotSettings = SlotSettings()
     land: Literal["ff", "branch", "push"] | None = Field(
         default=None,
@@ -298,10 +329,23 @@ class Config(SettingsSection):
         " `{url: ..., events: [done, stuck, question, limit, failed]}`",
     )
 
+    @property
+    def setup_commands(self) -> tuple[str, ...]:
+        """The commands of the project that prepare worktrees and clean checkouts."""
+        return (*self.workspace.setup, *self.clean_room.setup, *self.clean_room.services)
+
     @field_validator("instructions")
     @classmethod
     def _inside(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return require_inside(value)
+
+    @field_validator("clean_room", mode="before")
+    @classmethod
+    def _has_no_switch(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            what = "a repository cannot switch the clean room on or off; set it in ~/.config/ralph/config.yml"
+            raise PydanticCustomError("switch", what)
+        return value
 
     @field_validator("notify", mode="before", json_schema_input_type=list[NotifySettings | str] | str)
     @classmethod

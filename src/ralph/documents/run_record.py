@@ -111,6 +111,19 @@ class TreeSettings:
 
 
 @value
+class RoomSettings:
+    """What a clean room needs for the checks."""
+
+    setup: tuple[str, ...] = ()
+    """Commands that prepare it, if it does not reproduce the baseline or the run changed ignored files."""
+    keep: tuple[str, ...] = ()
+    """Ignored files that it has as they were before the run."""
+    services: tuple[str, ...] = ()
+    """Commands that run beside each check."""
+    setup_seconds: float = 1800.0
+
+
+@value
 class PoolSpec:
     """Where the turns of a run are done."""
 
@@ -185,6 +198,7 @@ class RunRecord:
     """Snapshots that the user accepted although Ralph could not prove them, with who, when and why."""
     clean_room: bool = True
     """Whether a success must be confirmed in a clean room."""
+    room: RoomSettings = field(default_factory=RoomSettings)
     require: str = "auto"
     """The grade that a success needs: `auto`, `proven` or `judged`."""
     push: bool = False

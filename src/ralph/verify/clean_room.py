@@ -36,7 +36,7 @@ from ralph.core.text import count, regex
 from ralph.git.command import list_own_paths
 from ralph.git.snapshots import Snapshots
 from ralph.supervisor.sandbox import Mount, probe
-from ralph.verify.ignored_files import KeptFiles, fingerprint_all, list_ignored, read_record, write_record
+from ralph.verify.ignored_files import KeptFiles, copy_entry, fingerprint_all, list_ignored, read_record, write_record
 from ralph.verify.runner import CheckRunner
 from ralph.workspace.isolation import Isolation, RoomTree
 
@@ -58,7 +58,9 @@ class CleanRoomSettings:
     """Commands that make a fresh checkout ready for the checks."""
     setup_seconds: float = 1800.0
     keep: tuple[str, ...] = ()
-    """Ignored files that the room gets as they are, even if they changed during the run."""
+    """Ignored files that the room has as they were before the run, even if the run changed them."""
+    services: tuple[str, ...] = ()
+    """Commands that run beside each check in the room."""
 
 
 def find_ignored_record(run_dir: Path, worktree: str = "") -> Path:
@@ -97,6 +99,11 @@ class CleanRoom:
         return find_ignored_record(self.runner.run_dir, self.worktree)
 
     @property
+    def _copies(self) -> Path:
+        """The files that the user wants to keep, as they were before the run."""
+        return self._record_path.with_suffix(".kept")
+
+    @property
     def _own_paths(self) -> tuple[str, ...]:
         """Ralph's own directories, relative to the top of the work tree."""
         return list_own_paths(self.snapshots.repository.top, self.isolation.root, self.runner.workspace)
@@ -122,7 +129,16 @@ class CleanRoom:
     def record_ignored(self) -> None:
         """Remember, once and before the first turn, what the files are that git ignores."""
         if not self._record_path.exists():
+            self._copy_kept_files()
             write_record(self._record_path, self._fingerprint_ignored())
+
+    def _copy_kept_files(self) -> None:
+        """Copy the files that the user wants to keep, before an agent can change them."""
+        top = self.snapshots.repository.top
+        shutil.rmtree(self._copies, ignore_errors=True)
+        for name in self.settings.keep:
+            if os.path.lexists(top / name):
+                copy_entry(top / name, self._copies / name)
 
     def _fingerprint_ignored(self) -> dict[str, str]:
         repository = self.snapshots.repository
@@ -164,7 +180,7 @@ class CleanRoom:
             names = _name_some(left_out.changed)
             reason = (
                 f"{what} The checkout has no {names}, which git ignores and the run changed. If the checks need it, say how to "
-                "make it: `workspace: {setup: [...]}` in ralph.yml."
+                "make it, `clean_room: {setup: [...]}` in ralph.yml, or keep it as it was: `clean_room: {keep: [...]}`."
             )
             return Evidence(Grade.UNPROVEN, reason, compared)
         if left_out.added:
@@ -191,7 +207,20 @@ class CleanRoom:
             if self.rehearsal.needs_setup or changed:
                 paths = set(self.snapshots.paths(tree))
                 await self._set_up(runner, key, self.settings.setup or find_setup(changed, paths))
+            return await self._run_beside_services(runner, key, checks)
+
+    async def _run_beside_services(self, runner: CheckRunner, key: str, checks: Sequence[Check]) -> Verdict:
+        """Run the checks, each beside the services that it needs."""
+        services = self.settings.services
+        if not services:
             return await runner.run(key, checks)
+        started = [replace(check, command=_start_services(services, check.command)) for check in checks]
+        verdict = await runner.run(key, started)
+        results = [
+            replace(result, title=check.title, command=check.command)
+            for check, result in zip(checks, verdict.results, strict=True)
+        ]
+        return replace(verdict, results=tuple(results))
 
     async def _set_up(self, runner: CheckRunner, key: str, commands: Sequence[str]) -> None:
         """Make a checkout ready for the checks; raises RoomError."""
@@ -249,27 +278,31 @@ class CleanRoom:
             mounts = kept.mount(top, place)
         else:
             kept.link(top, place)
+        for name in self.settings.keep:
+            if self.settings.is_on and os.path.lexists(self._copies / name) and not os.path.lexists(place / name):
+                copy_entry(self._copies / name, place / name)
         bytecode = self._home / "bytecode"
         bytecode.mkdir(exist_ok=True)
         _forget_bytecode(bytecode / top.relative_to(top.anchor), kept.kept)
         return RoomTree(tree=place, kept=tuple(mounts), bytecode=bytecode, is_rehearsal=is_rehearsal)
 
     def _compare_ignored(self) -> KeptFiles:
-        """The ignored files that are as they were before the run, and those that the user wants to keep."""
+        """The ignored files that are as they were before the run. Of those that the user wants to keep, the room has copies."""
         before = read_record(self._record_path) if self.settings.is_on else None
         if before is None:
             # In the worktree of a task, which Ralph set up itself, nothing was recorded. All that is there is used.
             return KeptFiles(tuple(self._fingerprint_ignored()), (), ())
         found = KeptFiles.compare(self.snapshots.repository, before, self._own_paths)
-        wanted = tuple(name for name in (*found.changed, *found.added) if name in self.settings.keep)
-        return KeptFiles(
-            kept=(*found.kept, *wanted),
-            changed=tuple(name for name in found.changed if name not in wanted),
-            added=tuple(name for name in found.added if name not in wanted),
-        )
+        return replace(found, changed=tuple(name for name in found.changed if name not in self.settings.keep))
 
     def _remove_tree(self) -> None:
         shutil.rmtree(self._home / "tree", ignore_errors=True)
+
+
+def _start_services(services: Sequence[str], command: str) -> str:
+    """A shell command that runs beside services. They end with it, and their output is not part of its result."""
+    started = "".join(f"{{ {service}\n}} </dev/null >/dev/null 2>&1 &\n" for service in services)
+    return f"{started}{command}"
 
 
 def _without_conflicts(paths: Collection[str], restored: Collection[str]) -> set[str]:

@@ -310,7 +310,7 @@ def checked_lines(verdict: Verdict) -> list[str]:
 
 
 _HOW_TO_PREPARE = (
-    "A success may stay unproven. In ralph.yml, `workspace: {setup: [...], copy: [...]}` prepares the checkout."
+    "A success may stay unproven. In ralph.yml, `clean_room: {setup: [...], keep: [...]}` prepares the checkout."
 )
 
 
