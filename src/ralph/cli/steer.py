@@ -111,7 +111,7 @@ def steer(message: str, role: str, run: str | None, now: bool, as_json: bool) ->
 def pause(words: tuple[str, ...], run: str | None, now: bool, as_json: bool) -> int:
     """Pause RUN after its current turn. `ralph resume` continues it. Default: the live run.
 
-    MESSAGE says why. The end of the run and `ralph status` show it.
+    MESSAGE is the reason. The end screen and `ralph status` show it.
     """
     message = list(words)
     if message and is_start_of_run_id(message[0]):

@@ -162,7 +162,7 @@ def _report_less(texts: Sequence[str], what: str, files: Sequence[FileChange]) -
 
 def _report_new_check(change: FileChange) -> Finding:
     """A check that was not there before is what the task asked for, and yet the agent's own."""
-    sentence = f"The run wrote the part of {change.path} that the checks execute: it wrote the check that verifies it."
+    sentence = f"The run wrote the part of {change.path} that the checks execute, so it wrote its own check."
     return make_finding(Rule.VERIFIER_EDITED, change.path, 1, sentence, warn=True)
 
 
