@@ -37,6 +37,7 @@ from ralph.core.turns import AgentEvent, EventKind, TurnEnd, TurnResult
 from ralph.view.attention import Present, assess
 from ralph.view.fold import fold_all, fold_event
 from ralph.view.json_form import to_json
+from ralph.view.labels import shorten_agent
 from ralph.view.model import NeedKind, RunView, Tier
 from ralph.view.rows import order_key
 
@@ -355,3 +356,16 @@ def test_session_with_feedback_is_to_be_resumed(outcome: Outcome) -> None:
     after = assess(facts, Present(now=NOW, feedback_at=LONG_AGO + 2))
     assert (after.attention, after.next) == (Tier.ASKS, f"ralph session resume {after.run.id}")
     assert "your feedback" in after.headline
+
+
+@pytest.mark.parametrize(
+    ("agent", "shown"),
+    [
+        ("claude (opus)", "claude (opus)"),
+        ("/usr/bin/python3 -I /home/ann/agent.py", "python3 -I agent.py"),
+        ("/venv/bin/python -P -m ralph.callable_agent /home/ann/my agents.py write_cart", "write_cart()"),
+        ("sh -c 'a command that is longer than the column'", "sh -c 'a command that i…"),
+    ],
+)
+def test_tables_show_agents_without_directories(agent: str, shown: str) -> None:
+    assert shorten_agent(agent, 24) == shown

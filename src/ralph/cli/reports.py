@@ -21,6 +21,7 @@ from ralph.core.text import count, format_dollars
 from ralph.documents.hats.definition import show_role
 from ralph.store.files import to_bytes
 from ralph.store.journal import advise_to_adopt
+from ralph.view.labels import shorten_agent
 from ralph.view.model import Sums
 
 
@@ -92,7 +93,9 @@ def cost(run: str | None, everything: bool, as_json: bool) -> int:
         lines.append(f"\nby {name}")
         for key, sums in groups.items():
             label = show_role(key) if name == "role" else key
-            lines.append(f"  {label[:40]:<42} {count(sums.turns, 'turn'):>11}  {_money(_sums_json(sums))}")
+            lines.append(
+                f"  {shorten_agent(label, 40):<42} {count(sums.turns, 'turn'):>11}  {_money(_sums_json(sums))}"
+            )
     lines.append(f"\ntotal {'':<38} {count(found.total.turns, 'turn'):>11}  {_money(_sums_json(found.total))}")
     facts: dict[str, Any] = {"runs": [one.id for one in runs], "turns": found.turns, "total": _sums_json(found.total)}
     for name, groups in by.items():
@@ -102,7 +105,9 @@ def cost(run: str | None, everything: bool, as_json: bool) -> int:
 
 def _turn_lines(turns: Sequence[dict[str, Any]]) -> list[str]:
     """A line for each turn, in columns that are as wide as their longest entry."""
-    cells = [(f"turn {one['turn']}", one["work"], show_role(one["role"]), one["agent"][:24]) for one in turns]
+    cells = [
+        (f"turn {one['turn']}", one["work"], show_role(one["role"]), shorten_agent(one["agent"], 24)) for one in turns
+    ]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = []
     for row, one in zip(cells, turns, strict=True):

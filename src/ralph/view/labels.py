@@ -106,6 +106,16 @@ _TURN_ENDS = {
 }
 
 
+def shorten_agent(agent: str, width: int) -> str:
+    """An agent as tables show it: programs without their directories, a function of the user by its name."""
+    words = agent.split()
+    if "ralph.callable_agent" in words:
+        short = f"{words[-1]}()"
+    else:
+        short = " ".join(word.rpartition("/")[2] if word.startswith("/") else word for word in words)
+    return short if len(short) <= width else f"{short[: width - 1]}…"
+
+
 def describe_end(end: TurnEnd) -> str:
     """How a turn ended, in words."""
     return _TURN_ENDS.get(end, str(end))

@@ -7,7 +7,7 @@ from ralph.core.text import count, shorten
 from ralph.documents.hats.definition import show_role
 from ralph.view.attention import span
 from ralph.view.headline import describe_failure
-from ralph.view.labels import describe_attribution, describe_means
+from ralph.view.labels import describe_attribution, describe_means, shorten_agent
 from ralph.view.model import ActionView, CheckView, CommentView, RunView
 from ralph.view.work import describe_work
 
@@ -69,7 +69,7 @@ def _turn_lines(view: RunView) -> list[str]:
         if turn.activity and turn.activity.text:
             said = f"{turn.activity.kind}: {turn.activity.text}"
         place = f" on {turn.place}" if turn.place else ""
-        facts = f"{turn.number:<4} {show_role(turn.role):<14} {turn.agent[:24]:<24} {state + place:<12}"
+        facts = f"{turn.number:<4} {show_role(turn.role):<14} {shorten_agent(turn.agent, 24):<24} {state + place:<12}"
         lines.append(f"{facts} {shorten(one_line(said), 80)}".rstrip())
     earlier = len(view.turns) + view.more_turns - len(lines)
     return [f"({earlier} earlier: ralph logs {view.run.id})", *lines] if earlier else lines
