@@ -38,7 +38,7 @@ def lost(project: Project) -> Project:  # noqa: F811
 def test_a_preset_by_its_name(project: Project) -> None:  # noqa: F811
     done = project.ralph("hats", "check", "code-assist", "--strict")
     assert done.code == 0, done.said
-    assert "4 hats, no problems; the shortest path to the end is 4 turns: planner -> builder" in done.out
+    assert "4 hats, no problems; the shortest path to the end takes 4 turns: planner -> builder" in done.out
 
 
 def test_the_preset_of_the_project_with_files_and_lines(lost: Project) -> None:
@@ -154,6 +154,6 @@ def test_one_hat_is_counted_in_the_singular(project: Project) -> None:  # noqa: 
         "event_loop: {starting_event: go.on}\nhats: {one: {triggers: [go.on], publishes: [LOOP_COMPLETE], instructions: Go.}}\n"
     )
     assert (
-        "ralph.yml: 1 hat, no problems; the shortest path to the end is 1 turn: one"
+        "ralph.yml: 1 hat, no problems; the shortest path to the end takes 1 turn: one"
         in project.ralph("hats", "check").out
     )

@@ -144,7 +144,7 @@ class TestStructuralErrors:
         followed = preset.replace("task.start", topic) + ("" if loop else "event_loop: {starting_event: work.start}\n")
         (project.root / "ralph.yml").write_text(followed)
         checked = project.ralph("hats", "check")
-        assert "1 hat, no problems; the shortest path to the end is 1 turn: one" in checked.out, checked.said
+        assert "1 hat, no problems; the shortest path to the end takes 1 turn: one" in checked.out, checked.said
 
     @pytest.mark.parametrize("path", ["tasks/a.code-task.md", "/nowhere/a.code-task.md", "../a.code-task.md"])
     def test_task_file_that_does_not_exist_is_an_error(self, project: Project, path: str) -> None:  # noqa: F811

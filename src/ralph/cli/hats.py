@@ -150,7 +150,7 @@ def _summary(loaded: LoadedPreset, model: Model, found: Sequence[Located], ahead
     summary += f"{count(errors, 'error')}, {count(len(found) - errors, 'warning')}" if found else "no problems"
     if ahead.route:
         path, which = " -> ".join(turn.who for turn in ahead.route), "a" if ahead.open else "the shortest"
-        summary += f"; {which} path to the end is {count(len(ahead.route), 'turn')}: {path}"
+        summary += f"; {which} path to the end takes {count(len(ahead.route), 'turn')}: {path}"
     return summary
 
 
