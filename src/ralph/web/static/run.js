@@ -94,7 +94,7 @@ function describeLanding({ failed, notice }) {
 function Head({ view, now, id, tab, isMine, panel, setPanel, send, steer }) {
   const passed = view.checks.filter((check) => !check.scope && check.status === 'passed').length;
   const total = view.checks.filter((check) => !check.scope).length || view.run.checks.length;
-  const files = new Set(view.turns.flatMap((turn) => turn.names)).size;
+  const files = countFiles(view);
   const isRunning = view.turns.some((turn) => turn.end === null);
   const link = (name, text, extra) => html`<a href=${`/r/${id}/${name}`} aria-current=${tab === name ? 'page' : null}>${text}${extra}</a>`;
   return html`<div class="rhead"><nav class="crumb" aria-label="Where you are"><a href="/runs">${view.project_name}</a><${Icon} name="right" />${view.workflow}
@@ -118,6 +118,14 @@ function Head({ view, now, id, tab, isMine, panel, setPanel, send, steer }) {
 
 function isUnpriced({ spent }) {
   return spent.turns > 0 && spent.unpriced_turns === spent.turns;
+}
+
+// How many files the run changed, as far as the view says. What a task changed counts when it is merged.
+function countFiles(view) {
+  if (view.ended && view.ended.files.length) return view.ended.files.length + view.ended.more_files;
+  const merged = new Set(view.tasks.filter((task) => task.state === 'done').map((task) => task.id));
+  const turns = view.turns.filter((turn) => !turn.task || !view.run.branch || merged.has(turn.task));
+  return new Set(turns.flatMap((turn) => turn.names)).size;
 }
 
 function Actions({ view, isMine, setPanel, send, steer }) {
