@@ -6,7 +6,9 @@ import { Hunk, useDiff } from './diff.js';
 const SPARK_POINTS = 12;
 
 export function ChecksTab({ view, iteration, onIteration }) {
-  const scopes = [...new Set(view.checks.map((check) => check.scope))];
+  // The checks of the whole run, then those of its tasks in their order.
+  const order = ['', ...view.tasks.map((task) => task.id)];
+  const scopes = [...new Set(view.checks.map((check) => check.scope))].sort((one, other) => order.indexOf(one) - order.indexOf(other));
   const [chosen, setChosen] = useState(null);
   if (!view.checks.length) {
     return html`<section class="pane" aria-label="Checks"><div class="box"><${Empty} title=${view.run.checks.length ? 'Not checked yet'
