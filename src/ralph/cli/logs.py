@@ -123,7 +123,7 @@ def _print(line: dict[str, Any], renderer: Renderer, screen: _LogScreen) -> None
         if line["type"] == "turn.progress":
             screen.print(f"turn {line['turn']} ({show_role(line['role'])}) reports: {one_line(line['message'])}", at)
             return
-        record = build_record(line, "journal.jsonl")
+        record = build_record(line, "the journal")
     except (KeyError, ValueError, TypeError, AttributeError, StateError):
         print_text(f"?         not written by Ralph: {shorten(str(line), 120)}")
         return
