@@ -423,16 +423,18 @@ def test_a_test_that_was_seen_red_has_to_be_green_as_it_was(project: Project) ->
         "  last: {triggers: [test.green], publishes: [LOOP_COMPLETE]}\n"
     )
     script = project.agent(
-        f'case $RALPH_HAT in tester) cp {project.home}/test_app.py test_app.py; "$RALPH_BIN" emit test.red;;\n'
+        f'case $RALPH_ROLE in tester) cp {project.home}/test_app.py test_app.py; "$RALPH_BIN" emit test.red;;\n'
         "coder) if [ -e .git/tried ]; then sed -i s/1/2/ app.py; else touch .git/tried; sed -i 's/app.two()/2/' test_app.py; fi;"
-        ' "$RALPH_BIN" emit test.green;;\n*) "$RALPH_BIN" emit LOOP_COMPLETE;; esac'
+        ' "$RALPH_BIN" emit test.green;;\n'
+        'last) "$RALPH_BIN" emit LOOP_COMPLETE;;\n'
+        """judge) echo '{"files": [{"path": "test_app.py", "accept": true, "why": "x"}]}' > $RALPH_OUTBOX/result.json;; esac"""
     )
     check = ("--check", f"`{sys.executable} -m unittest -q` passes")
     done = project.ralph("run", "-p", "Do it", *check, "--agent-command", script, "--yes", "--max-iterations", "6")
     assert done.code == 0, done.said
     assert "was seen to fail, and its original version still fails" in done.out
     roles = [entry["role"] for entry in project.journal("turn.started")]
-    assert roles == ["tester", "coder", "coder", "last"]
+    assert roles == ["tester", "coder", "coder", "last", "judge"]
 
 
 @pytest.mark.slow

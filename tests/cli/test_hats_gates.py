@@ -1,5 +1,7 @@
 """Gates of a run of hats, through the command line: they count only from the hats that own them."""
 
+import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -26,18 +28,18 @@ WRITE = (
 def run_seed(project: Project, *options: str, preset: Path = SEED, **hats: str) -> Done:  # noqa: F811
     """Run the seed's preset with an agent that does, for each hat, what its shell script says."""
     cases = "".join(f"{hat}) {script} ;;\n" for hat, script in {**HONEST, **hats}.items())
-    agent = project.agent(f"{EMIT}{WRITE}case $RALPH_HAT in\n{cases}esac\ntrue")
+    agent = project.agent(f"{EMIT}{WRITE}case $RALPH_ROLE in\n{cases}esac\ntrue")
     return project.ralph("run", "-c", str(preset), "-p", "Build it", "--agent-command", agent, "--yes", *options)
 
 
-def change_check(project: Project, *options: str) -> Done:  # noqa: F811
+def change_check(project: Project, *options: str, **hats: str) -> Done:  # noqa: F811
     """Run the seed's preset with a builder that replaces the check, which the user allows."""
     (project.root / "check.sh").write_text("test -s never.txt || { echo no; exit 1; }\n")
     project.git("add", "check.sh")
     project.git("commit", "-qm", "A check")
-    builder = "date +%N >> work.txt; echo 'exit 0' > check.sh; emit review.ready 'task_id: t-1'"
+    builder = "echo x > work.txt; echo 'exit 0' > check.sh; emit review.ready 'task_id: t-1'"
     check = ("--check", "`sh check.sh` passes", "--may-change", "check.sh")
-    return run_seed(project, *check, *options, builder=builder)
+    return run_seed(project, *check, *options, builder=builder, **hats)
 
 
 def turns(project: Project) -> list[str]:  # noqa: F811
@@ -62,7 +64,7 @@ def test_the_seed_preset_completes_with_honest_hats(project: Project) -> None:  
     assert f"| Evidence | {evidence} |" in project.ralph("report").out
 
 
-def test_work_that_needs_another_check_is_judged_by_hats_or_unproven(project: Project) -> None:  # noqa: F811
+def test_work_that_needs_another_check_is_unproven_without_a_judge(project: Project) -> None:  # noqa: F811
     strict = change_check(project, "--require", "proven")
     assert strict.code == 7, strict.said
     accept = f'ralph accept {project.run.name} --because "..."'
@@ -73,13 +75,54 @@ def test_work_that_needs_another_check_is_judged_by_hats_or_unproven(project: Pr
     assert (accepted.code, "Evidence: accepted. By " in accepted.out) == (0, True), accepted.said
 
 
-def test_critic_is_the_judge_of_a_changed_check(project: Project) -> None:  # noqa: F811
-    done = change_check(project)
+def answer_as_judge(**answer: object) -> str:
+    """What a judge does, as a shell script."""
+    return f"echo {shlex.quote(json.dumps(answer))} > $RALPH_OUTBOX/result.json"
+
+
+def judge_check(*, accept: bool) -> str:
+    return answer_as_judge(files=[{"path": "check.sh", "accept": accept, "why": "see the request"}])
+
+
+def test_judge_decides_about_a_changed_check_whatever_the_hats_say(project: Project) -> None:  # noqa: F811
+    done = change_check(project, judge=judge_check(accept=True))
     assert done.code == 0, done.said
+    assert turns(project) == ["planner", "builder", "critic", "finalizer", "judge"]
     assert "Evidence: judged. The checks also pass in a clean checkout." in done.out
-    assert "Tests or settings changed, and critic published `review.passed`." in done.out
-    refused = run_seed(project, "--judge", "kiro", "--dry-run")
-    assert (refused.code, "a run of hats has no judge" in refused.err) == (2, True), refused.said
+    assert "An independent turn read and accepted 1 changed test or settings file." in done.out
+
+
+def test_change_that_the_judge_rejects_goes_back_and_ends_unproven_if_it_is_kept(project: Project) -> None:  # noqa: F811
+    done = change_check(project, judge=judge_check(accept=False))
+    assert done.code == 7, done.said
+    assert turns(project)[:6] == ["planner", "builder", "critic", "finalizer", "judge", "finalizer"]
+    prompt = project.ralph("prompt", "--turn", "6", "--json").json["prompt"]
+    assert "rejects these changes" in prompt and "check.sh: see the request" in prompt
+    assert "all checks pass, but the work is not proven" in done.out
+    assert "A judge did not accept it, and nothing changed since." in done.out
+    assert f'Next:   ralph diff {project.run.name}, then ralph accept {project.run.name} --because "..."' in done.out
+
+
+def test_tests_of_the_judge_run_in_a_clean_checkout_and_can_refuse_the_completion(project: Project) -> None:  # noqa: F811
+    (project.root / "check.sh").write_text("! test -e fails.sh && test -s work.txt\n")
+    project.git("add", "check.sh")
+    project.git("commit", "-qm", "A check")
+    test = {"path": "fails.sh", "text": "exit 1", "why": "the request"}
+    judge = answer_as_judge(work={"accept": True, "why": "it is done"}, tests=[test])
+    builder = "echo x >> work.txt; emit review.ready 'task_id: t-1'"
+    options = ("--check", "`sh check.sh` passes", "--require", "judged", "--max-iterations", "5")
+    done = run_seed(project, *options, builder=builder, judge=judge)
+    assert done.code != 0, done.said
+    assert turns(project)[:6] == ["planner", "builder", "critic", "finalizer", "judge", "finalizer"]
+    prompt = project.ralph("prompt", "--turn", "6", "--json").json["prompt"]
+    assert "wrote tests from the request and the documentation. The work fails them" in prompt
+    assert not (project.root / "fails.sh").exists()
+
+
+def test_options_about_the_judge_are_refused_if_nothing_is_judged(project: Project) -> None:  # noqa: F811
+    for options in (("--judge", "kiro"), ("--require", "judged"), ("--require", "proven")):
+        refused = run_seed(project, *options, "--dry-run")
+        assert (refused.code, "has no effect on a run without checks" in refused.err) == (2, True), refused.said
 
 
 def test_a_builder_that_passes_its_own_review_is_refused_at_once(project: Project) -> None:  # noqa: F811

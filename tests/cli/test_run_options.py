@@ -183,7 +183,6 @@ REFUSED = {
     ("classic", "--require"): "--require proven has no effect on a session without checks",
     ("session", "--judge"): "the judge of a session is its reviewer",
     ("classic", "--judge"): "the judge of a session is its reviewer",
-    ("hats", "--judge"): "a run of hats has no judge besides",
 }
 
 
@@ -230,7 +229,7 @@ def test_session_has_no_limits_of_its_own(project: Project, workflow: str) -> No
         ("loop", "known values: debugger, implementer, judge, reflector, test-engineer"),
         ("session", "did you mean `executor`?"),
         ("classic", "did you mean `executor`?"),
-        ("hats", "known values: builder, ralph, resolver"),
+        ("hats", "known values: builder, judge, ralph, resolver"),
     ],
 )
 def test_role_that_no_turn_has_is_named_with_a_role_of_this_workflow(

@@ -235,7 +235,7 @@ def _build_workspaces(
             keep=record.room.keep,
             services=record.room.services,
         ),
-        has_judge=record.workflow != "hats" and record.require != "proven",
+        has_judge=record.require != "proven",
     )
     rejected_trees = open_rejected_trees(project.root)
     verifier = Verifier(

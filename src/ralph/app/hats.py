@@ -293,7 +293,7 @@ def plan_hats(project: Project, request: HatsRequest, options: RunOptions) -> Ne
     )
     checks = tuple(dict.fromkeys(check for one in compiled for check in one.checks))
     hats = build_settings(preset, source, checks=bool(checks))
-    _refuse_judge(options, hats)
+    _refuse_judge(options, has_checks=bool(checks))
     apart = options.worktree or (hats.has_waves and can_have_worktrees(project.root))
     refuse_landing(options, on_own_branch=apart)
     warnings = list(loaded.notices)
@@ -323,13 +323,12 @@ def plan_hats(project: Project, request: HatsRequest, options: RunOptions) -> Ne
     )
 
 
-def _refuse_judge(options: RunOptions, hats: HatsSettings) -> None:
-    """Refuse a judge besides the hats: those that own the required events judge the work."""
-    what = "a run of hats has no judge besides the hats that own its `required_events`"
-    if options.judge:
-        raise UsageError(what, todo="omit --judge; `backend:` of a hat chooses its agent")
-    if options.require == "judged" and not hats.required:
-        raise UsageError(f"{what}, and it requires none", todo="add `event_loop.required_events`, or omit --require")
+def _refuse_judge(options: RunOptions, *, has_checks: bool) -> None:
+    """Refuse options about the judge if nothing is judged."""
+    named = f"--require {options.require}" if options.require not in (None, "auto") else "--judge"
+    if (options.judge or named != "--judge") and not has_checks:
+        what = f"{named} has no effect on a run without checks"
+        raise UsageError(what, todo="add --check '`COMMAND` passes', or omit the option")
 
 
 def _with_promise(preset: Preset, promise: str | None) -> Preset:

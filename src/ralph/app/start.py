@@ -390,8 +390,13 @@ def _describe_may_change(project: Project, record: RunRecord) -> Iterator[str]:
 
 
 def _describe_judge(record: RunRecord) -> Iterator[str]:
-    """Say what a judge costs. Only loops have one: in other workflows, a reviewer or a hat judges."""
-    if record.workflow != "loop" or not record.checks or not record.snapshots or record.require == "proven":
+    """Say what a judge costs. In a session, the reviewer of the whole judges anyway."""
+    if (
+        record.workflow not in ("loop", "hats")
+        or not record.checks
+        or not record.snapshots
+        or record.require == "proven"
+    ):
         return
     first = (record.agents.roles.get(JUDGE) or record.agents.chain)[0]
     cost = "one more turn, which counts toward the limits"

@@ -66,10 +66,19 @@ def build_hats_workflow(record: RunRecord, root: Path, limits: Limits | None = N
     from ralph.workflows.hats.routing import HatsContext
     from ralph.workflows.hats.rules import Hats
 
-    templates = settings.load_prompt("hats", root), settings.load_prompt("resolver", root)
     hats = record.hats or HatsSettings()
     return Hats(
-        HatsContext(record.id, record.task, hats, record.checks, *templates, has_judge=record.require != "proven")
+        HatsContext(
+            record.id,
+            record.task,
+            hats,
+            record.checks,
+            frame=settings.load_prompt("hats", root),
+            resolver=settings.load_prompt("resolver", root),
+            judge=settings.load_prompt("loop-judge", root),
+            has_judge=record.require != "proven",
+            judges_all=record.require == "judged",
+        )
     )
 
 
@@ -118,4 +127,4 @@ def list_roles(record: RunRecord) -> tuple[str, ...]:
     if record.hats is None:
         return ROLES.get(record.workflow, ())
     hats = [hat.id for hat in record.hats.hats]
-    return (*hats, COORDINATOR, "resolver")
+    return (*hats, COORDINATOR, "resolver", "judge")

@@ -276,7 +276,8 @@ class Config(SettingsSection):
         default={},
         description="agent or model for a role, `{executor: codex}` or `{reviewer: {agent: claude, model: opus}}`."
         " Roles of a loop: `implementer`, `test-engineer`, `debugger`, `reflector`, `judge`; of a session: `planner`,"
-        " `questioner`, `executor`, `reviewer`, `librarian`, `resolver`; in a run of hats: the ids of the hats and `resolver`",
+        " `questioner`, `executor`, `reviewer`, `librarian`, `resolver`; in a run of hats: the ids of the hats,"
+        " `resolver` and `judge`",
     )
     escalate: EscalationSettings | None = Field(
         default=None, description="agent that takes over if the usual one makes no progress"

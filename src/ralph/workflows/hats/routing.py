@@ -3,7 +3,8 @@
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from ralph.core.checks import Check
+from ralph.core.checks import Check, Evidence, Grade
+from ralph.core.ids import WorkKey, WorkKind
 from ralph.core.outcomes import Outcome
 from ralph.core.text import count_are
 from ralph.core.turns import TurnRequest
@@ -22,6 +23,7 @@ from ralph.workflows.hats.state import (
     QueuedEvent,
     state_file,
 )
+from ralph.workflows.loop.prompt import build_judge_prompt, list_task_inbox
 
 MAX_ATTEMPTS = 5
 """The maximum number of turns for the same work."""
@@ -41,8 +43,12 @@ class HatsContext:
     """The template of the part that all prompts share."""
     resolver: str = ""
     """The template of the prompt that resolves a conflict."""
+    judge: str = ""
+    """The template of the prompt of a judge."""
     has_judge: bool = True
-    """Whether hats may judge changed tests. If not, only a proof counts."""
+    """Whether a judge may accept changed tests and settings. If not, only a proof counts."""
+    judges_all: bool = False
+    """Whether a judge also looks at work that is proven."""
 
     @property
     def state_path(self) -> str:
@@ -132,6 +138,19 @@ class HatsContext:
             outputs=(EVENTS, REFUSED_EVENTS),
             accepts_failed_documents=True,
             promise_blockers=self.find_gate_blockers(state),
+        )
+
+    def request_judgment(self, state: HatsState) -> TurnRequest:
+        """A turn of a judge, which reads the work before the run completes."""
+        evidence = state.evidence or Evidence(Grade.UNPROVEN, "")
+        return TurnRequest(
+            key=str(WorkKey(WorkKind.JUDGMENT, number=state.iteration - 1)),
+            role="judge",
+            prompt=build_judge_prompt(self.judge, self.run, self.objective, self.checks, evidence),
+            answer_schema="loop.judge",
+            answer_required=True,
+            retries=0,
+            inbox=list_task_inbox(self.objective),
         )
 
     def find_default_event(self, hat: Hat | None) -> str:

@@ -74,6 +74,7 @@ from ralph.workflows.hats.state import (
     reopen,
 )
 from ralph.workflows.hats.waves import accept_in_wave, form_wave, list_wave_work, suspend_wave
+from ralph.workflows.judging import count_tests, mark_judged, read_judgment, read_trial
 from ralph.workflows.loop.report import render_failures, render_verification, summarize_verdict
 from ralph.workflows.merge_rules import Queue, queue_path, render_queue
 
@@ -129,6 +130,11 @@ class Hats:
                 # What claims that the checks pass must also hold in a clean checkout.
                 is_final = any(not self.context.expects_failure(claim.topic) for claim in state.claims)
                 return Do((RunChecks(key, self.context.checks, seen_failing=seen_failing, is_final=is_final),))
+            case HatsPhase.JUDGE:
+                return Do((self.context.request_judgment(state),))
+            case HatsPhase.TRY_TESTS:
+                key = str(WorkKey(WorkKind.JUDGE_TESTS, number=state.iteration - 1))
+                return Do((RunChecks(key, self.context.checks, added_tests=state.judge_tests),))
             case HatsPhase.REST:
                 return Do(())
             case HatsPhase.DONE:
@@ -144,6 +150,8 @@ class Hats:
         match event:
             case TurnEnded() | MergeEnded() if state.wave and state.phase in (HatsPhase.WAVE, HatsPhase.DONE):
                 return self._accept_wave_event(state, event, now)
+            case TurnEnded() | ChecksEnded() if state.phase in (HatsPhase.JUDGE, HatsPhase.TRY_TESTS):
+                return self._transition(state, _accept_judgment(self.context, state, event, now), now)
             case TurnEnded():
                 after = accept_turn(self.context, state, event, now)
                 return self._transition(state, after, now, tuple(n for n in after.notes if n not in state.notes))
@@ -356,10 +364,10 @@ def accept_checks(context: HatsContext, state: HatsState, verdict: Verdict, now:
     state = replace(state, verification=render_verification(verdict, ()), evidence=verdict.evidence)
     completes = any(claim.topic == completion for claim in state.claims)
     blockers = context.find_completion_blockers(state) if completes else []
+    if completes and not blockers and _needs_judge(context, verdict):
+        return _await_judge(context, state, verdict)
     if completes and not blockers and verdict.passed:
         return advance(context, _complete_run(context, state), now)
-    if completes and not blockers and verdict.awaits_judge:
-        return advance(context, _complete_with_judge(context, state, verdict), now)
     claims, state = state.claims, replace(state, claims=())
     for claim in claims:
         if claim.topic != completion:
@@ -406,17 +414,53 @@ def _is_confirmed(rule: Topic, verdict: Verdict) -> bool:
     return verdict.passed or verdict.awaits_judge
 
 
-def _complete_with_judge(context: HatsContext, state: HatsState, verdict: Verdict) -> HatsState:
-    """End a run that changed judge files. Hats that published required events have accepted the work."""
-    evidence = verdict.evidence
-    sees_failures = any(topic.expects_failure for topic in context.settings.topics.values())
-    if evidence is None or not context.has_judge or not (context.settings.required or sees_failures):
-        reason = evidence.reason if evidence else ""
-        return end_run(state, Outcome.UNPROVEN, f"all checks pass. {reason}".strip())
-    why = _describe_gates(context) or "the tests were seen to fail before the work"
-    reason = f"The checks also pass in a clean checkout. Tests or settings changed, and {why}."
-    judged = replace(evidence, grade=Grade.JUDGED, reason=reason, to_judge=())
-    return _complete_run(context, replace(state, evidence=judged))
+def _needs_judge(context: HatsContext, verdict: Verdict) -> bool:
+    """Whether only a judge can tell if the work is done, the user wants one, or the user wants a proof that is missing."""
+    grade = verdict.evidence.grade if verdict.evidence else None
+    is_wanted = context.judges_all and grade in (Grade.PROVEN, Grade.JUDGED)
+    is_proof_missing = not context.has_judge and grade is Grade.JUDGED
+    return verdict.awaits_judge or (verdict.passed and (is_wanted or is_proof_missing))
+
+
+def _await_judge(context: HatsContext, state: HatsState, verdict: Verdict) -> HatsState:
+    """Let a judge look at the work, unless one has already rejected the same tree. Else the user decides."""
+    if context.has_judge and state.snapshot_given_to_judge != verdict.snapshot:
+        return replace(
+            state,
+            phase=HatsPhase.JUDGE,
+            snapshot_given_to_judge=verdict.snapshot,
+            tests_run_before_judge=count_tests(verdict),
+        )
+    reason = _read_evidence(state).reason
+    if context.has_judge:
+        reason = f"{reason} A judge did not accept it, and nothing changed since."
+    return end_run(state, Outcome.UNPROVEN, f"all checks pass, but the work is not proven: {reason}")
+
+
+def _accept_judgment(context: HatsContext, state: HatsState, event: TurnEnded | ChecksEnded, now: float) -> HatsState:
+    """What follows from a judge, or from the tests that it wrote."""
+    if isinstance(event, TurnEnded):
+        judgment = read_judgment(_read_evidence(state), event)
+    else:
+        judgment = read_trial(state.judge_tests, state.tests_run_before_judge, event.verdict)
+    state = replace(state, judge_tests=())
+    if judgment.problem:
+        return end_run(state, Outcome.UNPROVEN, judgment.problem)
+    if judgment.tests:
+        return replace(state, phase=HatsPhase.TRY_TESTS, judge_tests=judgment.tests)
+    if not judgment.reasons:
+        judged = mark_judged(_read_evidence(state), judgment.said_of_tests)
+        state = replace(state, evidence=judged, snapshot_given_to_judge="")
+        return advance(context, _complete_run(context, state), now)
+    claims, state = state.claims, replace(state, claims=())
+    for claim in claims:
+        if claim.topic != context.settings.completion:
+            state = confirm_claim(context, state, claim)
+    return advance(context, refuse_completion(context, state, [], "\n".join(judgment.findings)), now)
+
+
+def _read_evidence(state: HatsState) -> Evidence:
+    return state.evidence or Evidence(Grade.UNPROVEN, "")
 
 
 def _describe_gates(context: HatsContext) -> str:

@@ -48,6 +48,10 @@ class HatsPhase(StrEnum):
     COMMIT = "commit"
     VERIFY = "verify"
     """The checks run, because a hat claims that the work is good."""
+    JUDGE = "judge"
+    """An independent turn reads the work, because tests or settings changed, or because the user wants it."""
+    TRY_TESTS = "try-tests"
+    """The checks run with the tests that the judge wrote."""
     REST = "rest"
     """The work is done, and the run waits for more."""
     DONE = "done"
@@ -225,6 +229,11 @@ class HatsState:
     """The last result of the checks."""
     evidence: Evidence | None = None
     """What supports it; None if the checks failed."""
+    snapshot_given_to_judge: str = ""
+    """The last tree that a judge was asked about."""
+    tests_run_before_judge: int | None = None
+    judge_tests: tuple[tuple[str, str], ...] = ()
+    """The tests that the judge wrote: paths and contents."""
     earlier_decisions: int = 0
     """Decisions that the project had recorded before this run."""
     not_before: float = 0.0

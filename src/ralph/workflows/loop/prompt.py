@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from ralph.core.checks import Check, CheckStatus
+from ralph.core.checks import Check, CheckStatus, Evidence
 from ralph.core.prompt import (
     PartSpec,
     Place,
@@ -69,7 +69,12 @@ REFLECTOR_PARTS = {
 
 def list_inbox(state: LoopState) -> dict[str, str]:
     """The files of the inbox: the task, if a prompt has no room for all of it."""
-    return {} if fits_budget(state.task.strip(), TASK_BUDGET) else {TASK_FILE: state.task}
+    return list_task_inbox(state.task)
+
+
+def list_task_inbox(task: str) -> dict[str, str]:
+    """The task as a file of the inbox, if a prompt has no room for all of it."""
+    return {} if fits_budget(task.strip(), TASK_BUDGET) else {TASK_FILE: task}
 
 
 def choose_role(state: LoopState, settings: LoopParameters) -> str:
@@ -144,25 +149,22 @@ def build_reflector_prompt(templates: Templates, settings: LoopParameters, state
     return build_prompt(fill_parts("loop-reflector", templates["loop-reflector"], values, REFLECTOR_PARTS))
 
 
-def build_judge_prompt(
-    templates: Templates, settings: LoopParameters, checks: Sequence[Check], state: LoopState
-) -> Prompt:
+def build_judge_prompt(template: str, run: str, task: str, checks: Sequence[Check], evidence: Evidence) -> Prompt:
     """The prompt of a judge. It does not say what the checks found: the judge must come to its own conclusion."""
-    files = state.evidence.to_judge if state.evidence else ()
     show = (
-        f"`ralph diff {settings.run_id}` shows all changes of the run. Files that are not in the list are the product. "
+        f"`ralph diff {run}` shows all changes of the run. Files that are not in the list are the product. "
         "Of a source file or a manifest in the list, judge only the tests and settings in it."
     )
     values = {
-        "task": state.task,
-        "files": "\n".join(f"- `{path}`" for path in files)
+        "task": task,
+        "files": "\n".join(f"- `{path}`" for path in evidence.to_judge)
         or "- none: tests and settings are as they were before the work",
         "diff": name_program(show),
         "checks": "\n".join(f"  - `{check.command or check.title}`" for check in checks),
         "inbox": INBOX,
         "outbox": OUTBOX,
     }
-    return build_prompt(fill_parts("loop-judge", templates["loop-judge"], values, JUDGE_PARTS))
+    return build_prompt(fill_parts("loop-judge", template, values, JUDGE_PARTS))
 
 
 def _list_other_attempts(state: LoopState, last: Iteration) -> list[Attempt]:

@@ -31,6 +31,7 @@ from ralph.core.outcomes import Outcome
 from ralph.core.signals import Stage, find_scope_change
 from ralph.core.text import count
 from ralph.core.turns import INBOX, Change, TurnEnd, TurnRequest, TurnResult, update_stats
+from ralph.workflows.judging import Judgment, count_tests, mark_judged, read_judgment, read_trial
 from ralph.workflows.loop import HOME
 from ralph.workflows.loop.learning import (
     MAX_NAMES,
@@ -85,8 +86,6 @@ MAX_UNRUNNABLE_ITERATIONS = 3
 """Iterations in a row whose checks could not be run, before the run ends as unverifiable."""
 MAX_FAILED_TESTS = 500
 """How many failing tests are remembered by name."""
-JUDGE_OUTPUT_CHARS = 2000
-"""How much the agent sees of what the tests of a judge print."""
 MAX_CHANGED = 200
 """How many changed files are remembered."""
 
@@ -199,13 +198,14 @@ class Loop:
             case TurnEnded(result=result) if state.phase is Phase.REFLECT:
                 return _enter_next_phase(_accept_reflection(state, result))
             case TurnEnded() if state.phase is Phase.JUDGE:
-                return _accept_judgment(state, event)
+                return _accept_judgment(state, read_judgment(_read_evidence(state), event))
             case TurnEnded():
                 return self._accept_turn(state, event)
             case ChecksEnded(verdict=verdict) if state.phase is Phase.BASELINE:
                 return self._accept_baseline(state, verdict)
             case ChecksEnded(verdict=verdict) if state.phase is Phase.TRY_TESTS:
-                return _accept_judge_tests(state, verdict)
+                trial = read_trial(state.judge_tests, state.tests_run_before_judge, verdict)
+                return _accept_judgment(state, trial)
             case ChecksEnded(verdict=verdict):
                 return self._accept_verdict(state, verdict)
             case WorkCommitted():
@@ -240,7 +240,9 @@ class Loop:
         return TurnRequest(
             key=str(WorkKey(WorkKind.JUDGMENT, number=state.iteration)),
             role="judge",
-            prompt=build_judge_prompt(self.prompts, self.settings, self.checks, state),
+            prompt=build_judge_prompt(
+                self.prompts["loop-judge"], self.settings.run_id, state.task, self.checks, _read_evidence(state)
+            ),
             answer_schema="loop.judge",
             answer_required=True,
             retries=0,
@@ -425,7 +427,7 @@ class Loop:
                 state,
                 phase=Phase.JUDGE,
                 snapshot_given_to_judge=verdict.snapshot,
-                tests_run_before_judge=_count_tests(verdict),
+                tests_run_before_judge=count_tests(verdict),
             )
         reason = _say_why(verdict)
         if state.snapshot_given_to_judge == verdict.snapshot and len(state.iterations) > 1:
@@ -630,104 +632,27 @@ def _accept_reflection(state: LoopState, result: TurnResult) -> LoopState:
     return replace(state, iterations=(*state.iterations[:-1], with_lesson(last, lesson)))
 
 
-def _accept_judgment(state: LoopState, event: TurnEnded) -> LoopState:
-    """What a judge made of the work and the changed judge files. Only a judge that accepts all of it makes the work done."""
-    evidence = state.evidence or Evidence(Grade.UNPROVEN, "")
-    answer = event.result.answer or {}
-    work = answer.get("work") or {}
-    opinions = {one["path"].removeprefix("./"): one for one in answer.get("files", ())}
-    if event.change and event.change.files:
-        return _finish(state, Outcome.UNPROVEN, "the judge changed files, so its judgment does not count")
-    missing = [path for path in evidence.to_judge if path not in opinions]
-    if missing:
-        return _finish(
-            state, Outcome.UNPROVEN, f"the judge did not say anything about {', '.join(missing[:MAX_NAMES])}"
-        )
-    if not evidence.to_judge and not work:
-        return _finish(state, Outcome.UNPROVEN, "the judge did not say whether it accepts the work")
-    rejected = [opinions[path] for path in evidence.to_judge if not opinions[path]["accept"]]
-    if work and not work["accept"]:
-        findings = [
-            "An independent reviewer read the work, and does not accept it:",
-            f"- {work['why']}",
-            *(f"- {one['path']}: {one['why']}" for one in rejected),
-            "Make the work right. If the reviewer is wrong, keep the work and say why in `summary`.",
-        ]
-        return _send_back(state, "a reviewer did not accept the work", [work["why"]], findings)
-    if not rejected:
-        tests = tuple((one["path"].removeprefix("./"), one["text"]) for one in answer.get("tests", ()))
-        if tests:
-            return replace(state, phase=Phase.TRY_TESTS, judge_tests=tests)
-        return _finish_as_judged(state, "")
-    rejection = [f"{one['path']}: {one['why']}" for one in rejected]
-    findings = [
-        "An independent reviewer read the changed tests and settings, and rejects these changes:",
-        *(f"- {line}" for line in rejection),
-        "Undo each of them by editing, and do the work instead. If one is right, keep it and say why in `summary`.",
-    ]
-    return _send_back(state, "a reviewer rejected changed tests or settings", rejection, findings)
-
-
-def _accept_judge_tests(state: LoopState, verdict: Verdict) -> LoopState:
-    """What the tests of the judge show. Only checks that pass with them make the work done."""
-    tests = dict(state.judge_tests)
+def _accept_judgment(state: LoopState, judgment: Judgment) -> LoopState:
+    """What follows from a judge, or from the tests that it wrote."""
     state = replace(state, judge_tests=())
-    named = f"its own {count(len(tests), 'test file')} ({', '.join(tests)})"
-    if verdict.first_unrunnable:
-        reason = f"the judge accepted the changes, and {named} could not be run: {verdict.first_unrunnable.reason}"
-        return _finish(state, Outcome.UNPROVEN, reason)
-    if not verdict.not_passed:
-        return _finish_as_judged(
-            state, _describe_passed_tests(state.tests_run_before_judge, _count_tests(verdict), named)
-        )
-    failed = verdict.not_passed[0]
-    shown = [f"`{path}`:\n```\n{text.rstrip()}\n```" for path, text in tests.items()]
-    findings = [
-        "An independent reviewer wrote tests from the request and the documentation. The work fails them:",
-        f"- `{failed.command or failed.title}`: {failed.reason}",
-        excerpt_output(failed.output, JUDGE_OUTPUT_CHARS)[0],
-        "These are the tests. They are not in the project:",
-        *shown,
-        "Make the work right, so that it passes them. If a test contradicts the request, keep the work and say why in `summary`.",
-    ]
-    return _send_back(state, "the work fails tests of a reviewer", [failed.reason], findings)
+    if judgment.problem:
+        return _finish(state, Outcome.UNPROVEN, judgment.problem)
+    if judgment.reasons:
+        return _send_back(state, judgment.what, judgment.reasons, judgment.findings)
+    if judgment.tests:
+        return replace(state, phase=Phase.TRY_TESTS, judge_tests=judgment.tests)
+    judged = mark_judged(_read_evidence(state), judgment.said_of_tests)
+    state = replace(state, evidence=judged, snapshot_given_to_judge="", iterations=_confirm_last(state.iterations))
+    return _finish(state, Outcome.SUCCESS, "all checks pass")
 
 
-def _describe_passed_tests(before: int | None, now: int | None, named: str) -> str:
-    """What it says of the work that the checks pass with the tests of the judge. They may not run these tests at all."""
-    if before is None or now is None:
-        return (
-            f" The checks also pass with {named}, but print no number of tests, so it is not certain that they ran it."
-        )
-    if now <= before:
-        return f" No check ran {named}: no more tests ran with it than without."
-    return f" The checks also pass with {named}, which is not part of the work."
+def _read_evidence(state: LoopState) -> Evidence:
+    return state.evidence or Evidence(Grade.UNPROVEN, "")
 
 
 def _say_why(verdict: Verdict) -> str:
     """Why the work has its grade."""
     return verdict.evidence.reason if verdict.evidence else ""
-
-
-def _count_tests(verdict: Verdict) -> int | None:
-    """How many tests all checks together ran; None if no check prints a number."""
-    counts = [result.tests.ran for result in verdict.results if result.tests]
-    return sum(counts) if counts else None
-
-
-def _finish_as_judged(state: LoopState, sentence_about_tests: str) -> LoopState:
-    """The success of work that a judge accepted. If judge files changed, its grade is judged; otherwise it stays proven."""
-    evidence = state.evidence or Evidence(Grade.UNPROVEN, "")
-    if evidence.to_judge:
-        read = count(len(evidence.to_judge), "changed test or settings file", "changed tests and settings files")
-        reason = f"The checks also pass in a clean checkout. An independent turn read and accepted {read}."
-        judged = replace(evidence, grade=Grade.JUDGED, reason=reason + sentence_about_tests, to_judge=())
-    else:
-        judged = replace(
-            evidence, reason=f"{evidence.reason} An independent turn accepted the work.{sentence_about_tests}"
-        )
-    state = replace(state, evidence=judged, snapshot_given_to_judge="", iterations=_confirm_last(state.iterations))
-    return _finish(state, Outcome.SUCCESS, "all checks pass")
 
 
 def _send_back(state: LoopState, what: str, reasons: Sequence[str], findings: Sequence[str]) -> LoopState:
