@@ -227,8 +227,8 @@ def main() -> None:
     role, mode, task = os.environ["RALPH_ROLE"], keys.get("MODE", ""), keys.get("TASK_ID", "")
     steered = ".steer" if role == "planner" and "STEER" in keys else ""
     is_classic = os.environ.get("LAYOUT") == "classic"
-    updates = len(list(INBOX.glob("update.md"))) and (INBOX / "update.md").read_text().split("\n")[0].split()[-1]
-    number = keys.get("ATTEMPT_NUMBER") or keys.get("ITERATION") or str(updates or 1)
+    updates = re.findall(r"^# Update (\d+)$", "".join(one.read_text() for one in INBOX.glob("update.md")), re.MULTILINE)
+    number = keys.get("ATTEMPT_NUMBER") or keys.get("ITERATION") or (updates[0] if updates else "1")
     wait_at_gate(".".join([role, task or mode, number]) + steered)
     answer: dict[str, object] = {"status": "completed", "summary": f"{role} {mode} {task}"}
     if role == "planner" and is_classic:
