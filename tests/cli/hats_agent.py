@@ -132,6 +132,12 @@ def finalizer(script: dict, page: str, given: dict) -> None:
         emit("LOOP_COMPLETE", "all steps are done")
 
 
+def judge() -> None:
+    """Accepts the tests that the builder wrote."""
+    answer = {"files": [{"path": "test_cli.py", "accept": True, "why": "It tests what the objective asks for."}]}
+    (Path(os.environ["RALPH_OUTBOX"]) / "result.json").write_text(json.dumps(answer))
+
+
 def main() -> None:
     page = sys.stdin.read()
     script = json.loads(Path(os.environ["SCRIPT"]).read_text())
@@ -139,6 +145,8 @@ def main() -> None:
     with (Path(os.environ["SCRIPT"]).parent / "turns").open("a") as log:
         log.write(f"{hat} {os.environ['RALPH_TURN']}\n")
     time.sleep(script.get("slow", 0))
+    if os.environ["RALPH_ROLE"] == "judge":
+        return judge()
     event = section(page, "event-for-you")
     [topic] = re.findall(r"^`([^`]+)` from", event, re.MULTILINE)
     given = next((json.loads(line) for line in event.splitlines() if line.startswith("{")), {})

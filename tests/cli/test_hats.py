@@ -50,7 +50,7 @@ def test_code_assist_from_build_start_to_loop_complete(project: Project) -> None
     done = begin(project, reject=1)
     assert done.code == 0, done.said
     cycle = ["planner", *ONE_TASK]
-    assert hats_of(project) == ["planner", "builder", "critic", *ONE_TASK, *cycle, *cycle]
+    assert hats_of(project) == ["planner", "builder", "critic", *ONE_TASK, *cycle, *cycle, "judge"]
     topics = [event["topic"] for event in events(project)]
     assert topics[:4] == ["build.start", "tasks.ready", "review.ready", "review.rejected"]
     assert (topics[-1], topics.count("queue.advance"), topics.count("review.passed")) == ("LOOP_COMPLETE", 2, 3)

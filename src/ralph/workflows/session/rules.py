@@ -424,8 +424,7 @@ class Session:
                 return self._decide_tasks(state)
             case State.SESSION_REVIEW if self.settings.checks and not state.flow.check_results:
                 return self._request_session_checks(state)
-            case State.COMPLETE if self.settings.checks and not state.flow.check_results:
-                # The tree of a classic session may have changed, or the user accepted what could not be proven.
+            case State.COMPLETE if self._must_check_again(state):
                 return self._request_session_checks(state)
             case State.SESSION_REVIEW:
                 return Do((turn_requests.request_session_review(self.settings, state),))
@@ -439,6 +438,15 @@ class Session:
                 return iterations.decide_approval(self.settings, state, now)
             case State.COMPLETE:
                 return iterations.decide_end(self.settings, state)
+
+    def _must_check_again(self, state: SessionState) -> bool:
+        """Whether checks are due although the iteration is over.
+
+        The tree of a classic session may have changed, or the user may have accepted what could not be proven.
+        """
+        if not self.settings.checks or state.flow.check_results:
+            return False
+        return self.settings.layout.is_classic or state.flow.review_accepted
 
     def _request_session_checks(self, state: SessionState) -> Do:
         key = iterations.make_session_key(state, SessionWork.SESSION_CHECK)
