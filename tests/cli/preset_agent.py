@@ -43,6 +43,11 @@ def emit(topic: str, **payload: str) -> None:
     ralph("emit", topic, "--json", json.dumps(payload))
 
 
+def try_to_emit(topic: str) -> None:
+    """Publish what Ralph may refuse, and go on as if nothing had happened."""
+    subprocess.run([os.environ["RALPH_BIN"], "emit", topic, "--json", "{}"], capture_output=True, check=False)
+
+
 def task(*words: str) -> str:
     return ralph("tools", "task", *words)
 
@@ -257,7 +262,7 @@ def dependency_upgrade() -> None:
             emit("upgrade.made", task_id=id)
         case "inspector":
             if TOPIC.endswith(".exhausted"):  # an agent that lies claims the end here, too
-                return emit("LOOP_COMPLETE")
+                return try_to_emit("LOOP_COMPLETE")
             id = GIVEN["task_id"]
             stuck = json.loads(SCRIPT.read_text()).get("stuck")
             if TOPIC == "upgrade.impossible":

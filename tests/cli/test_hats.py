@@ -145,8 +145,8 @@ def test_a_killed_engine_loses_and_repeats_no_event(project: Project, turn: int)
     (project.home / "script.json").write_text("{}")
     done = project.real("resume")
     assert done.code == 0, done.said
-    assert hats_of(project) == ["planner", *ONE_TASK] * 3
-    keys = [entry["key"] for entry in project.journal("turn.started")]
+    assert hats_of(project) == ["planner", *ONE_TASK] * 3 + ["judge"]
+    keys = [entry["key"] for entry in project.journal("turn.started") if entry["role"] != "judge"]
     assert keys == [f"iteration-{number}" for number in range(1, 13)]
     assert [e["topic"] for e in events(project)].count("tasks.ready") == 3
 
