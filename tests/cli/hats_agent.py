@@ -146,7 +146,8 @@ def main() -> None:
         log.write(f"{hat} {os.environ['RALPH_TURN']}\n")
     time.sleep(script.get("slow", 0))
     if os.environ["RALPH_ROLE"] == "judge":
-        return judge()
+        judge()
+        return
     event = section(page, "event-for-you")
     [topic] = re.findall(r"^`([^`]+)` from", event, re.MULTILINE)
     given = next((json.loads(line) for line in event.splitlines() if line.startswith("{")), {})
