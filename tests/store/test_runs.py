@@ -293,3 +293,38 @@ class TestTailSummary:
         with (run.path / "journal.jsonl").open("ab") as file:
             file.write(line)
         assert run.outcome() in (Outcome.PAUSED, None)
+
+
+EARLIER_RECORD = """\
+{
+  "schema": 1,
+  "id": "261118-071024",
+  "workflow": "session",
+  "task": "Build a URL shortener",
+  "criterion": "`make test` passes",
+  "checks": [{"command": "make test"}],
+  "agents": {"chain": [{"kind": "command", "command": ["agent"], "environment": {}}], "roles": {}},
+  "created_at": 1794985824.5,
+  "branch": "ralph/261118-071024/run",
+  "limits": {"iterations": null, "active_seconds": null},
+  "turn_limits": {},
+  "allowed": {},
+  "accepted": {},
+  "prices": {},
+  "sandbox": "auto",
+  "land": "ff",
+  "slots": {"agents": {}},
+  "pool": {"resources": {}, "labels": {}},
+  "tree_settings": {},
+  "loop": {"inputs": {}},
+  "session": {}
+}
+"""
+
+
+def test_a_new_field_of_run_json_does_not_change_the_hash_of_runs_that_lack_it() -> None:
+    """The journal has the hash of the record, so a run that an earlier version started could not be resumed.
+
+    Give a new field a default value, and not a default factory, whose value is always written.
+    """
+    assert render_record(parse_record(EARLIER_RECORD, "run.json")) == EARLIER_RECORD

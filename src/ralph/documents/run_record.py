@@ -198,7 +198,7 @@ class RunRecord:
     """Snapshots that the user accepted although Ralph could not prove them, with who, when and why."""
     clean_room: bool = True
     """Whether a success must be confirmed in a clean room."""
-    room: RoomSettings = field(default_factory=RoomSettings)
+    room: RoomSettings = RoomSettings()
     require: str = "auto"
     """The grade that a success needs: `auto`, `proven` or `judged`."""
     push: bool = False
