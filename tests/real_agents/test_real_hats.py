@@ -74,6 +74,7 @@ CRITIC = hat(
     ' --reversibility "easy"',
     'ralph emit review.passed --json "$payload"',
 )
+JUDGMENT = {"files": [{"path": f"test_{name}.py", "accept": True, "why": "It tests it."} for name in ("world", "name")]}
 RUN = (
     *hat(
         f"mkdir -p {DOCS}/logs",
@@ -107,8 +108,9 @@ RUN = (
     *hat('ralph tools task start "$id"', "ralph tools task ready", 'ralph emit review.ready --json "$payload"'),
     *CRITIC,
     *hat('ralph tools task close "$id"', f"{sys.executable} -m unittest -q", "ralph emit LOOP_COMPLETE 'both steps'"),
+    *hat(f"echo '{json.dumps(JUDGMENT)}' > \"$RALPH_OUTBOX/result.json\"", task=False),
 )
-"""Every turn in its order: two steps, a rejection, a task that is opened again, and an event that is refused."""
+"""Every turn in its order: two steps, a rejection, a task that is opened again, an event that is refused, and the judge."""
 
 
 def test_code_assist_runs_from_build_start_to_loop_complete(project: AgentProject) -> None:
@@ -122,7 +124,7 @@ def test_code_assist_runs_from_build_start_to_loop_complete(project: AgentProjec
     assert set(project.turn_ends()) == {"finished"}
     one = ["builder", "critic", "finalizer"]
     roles = [entry["role"] for entry in project.journal("turn.started")]
-    assert roles == ["planner", *one, "planner", "builder", "critic", *one, *one]
+    assert roles == ["planner", *one, "planner", "builder", "critic", *one, *one, "judge"]
     [path] = (project.root / ".ralph").glob("events-*.jsonl")
     topics = [json.loads(line)["topic"] for line in path.read_text().splitlines()]
     assert topics == [

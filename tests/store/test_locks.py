@@ -186,3 +186,32 @@ def test_run_whose_engine_was_killed_can_be_adopted(tmp_path: Path) -> None:
         process.wait()
         assert not run.alive
         run.lock().release()
+
+
+FORKS_AND_WAITS = """
+import os, sys, time
+from pathlib import Path
+from ralph.store.locks import acquire
+
+lock = acquire(Path(sys.argv[1]), {"pid": os.getpid(), "run": "theirs"})
+if os.fork() == 0:
+    os.close(1)
+    time.sleep(0.3)
+    os._exit(0)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("asks", ["is_held", "acquire"])
+def test_child_of_a_killed_holder_that_still_shares_the_lock_is_waited_for(tmp_path: Path, asks: str) -> None:
+    path = tmp_path / "lock"
+    process = subprocess.Popen([sys.executable, "-c", FORKS_AND_WAITS, str(path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout and process.stdout.readline() == "ready\n"
+    assert is_held(path)
+    process.kill()
+    process.communicate()
+    if asks == "is_held":
+        assert not is_held(path)
+    else:
+        assert isinstance(acquire(path, {"pid": 2}), Lock)

@@ -28,15 +28,21 @@ class Lock:
         os.close(self.descriptor)
 
 
+_CHILD_SECONDS = 1.0
+"""How long to wait for a lock whose holder is dead. A child that it had just forked shares the lock until its `exec`."""
+
+
 def acquire(path: Path, holder: Mapping[str, object]) -> Lock | Mapping[str, object]:
     """The lock, or what its holder wrote into it."""
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = open_regular(path, os.O_CREAT | os.O_RDWR)
-    if not _acquire(descriptor):
-        other = _read_holder(descriptor)
-        os.close(descriptor)
-        return other
+    deadline = time.monotonic() + _CHILD_SECONDS
+    while not _acquire(descriptor):
+        if _holder_lives(descriptor) or time.monotonic() > deadline:
+            other = _read_holder(descriptor)
+            os.close(descriptor)
+            return other
     before = _read_holder(descriptor)
     try:
         with storage_errors(path):
@@ -75,10 +81,29 @@ def is_held(path: Path) -> bool:
         descriptor = open_regular(path, os.O_RDONLY)
     except (OSError, StateError):
         return False
+    deadline = time.monotonic() + _CHILD_SECONDS
     try:
-        return not _try_flock(descriptor, fcntl.LOCK_SH)
+        while not _try_flock(descriptor, fcntl.LOCK_SH):
+            if _holder_lives(descriptor) or time.monotonic() > deadline:
+                return True
+            time.sleep(0.01)
+        return False
     finally:
         os.close(descriptor)
+
+
+def _holder_lives(descriptor: int) -> bool:
+    """Whether the process that took the lock is alive. If the lock does not say which it was, it may be."""
+    pid = _read_holder(descriptor).get("pid")
+    if not isinstance(pid, int) or pid <= 0:
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def read_holder(path: Path) -> Mapping[str, object]:
