@@ -177,6 +177,7 @@ class TestContent:
     @pytest.mark.parametrize(
         ("text", "why"),
         [
+            ("type: STEER\nto: planner\nmessage: x\n", "names its role as `target:`"),
             ("type: STEER\n", "needs a message"),
             ("type: INFO\nmessage: '  '\n", "needs a message"),
             ("type: STEER\nmessage: {a: 1}\n", "message of a signal is text"),

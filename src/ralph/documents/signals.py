@@ -62,6 +62,9 @@ def parse_signal(name: str, text: str) -> Signal:
         kind = SignalType.parse(str(word))
     except ValueError:
         raise StateError(f"unknown type {word!r}; known values: {known}", where=name) from None
+    if "to" in data:
+        # The command line calls it --to. Without this, the message would go to everyone.
+        raise StateError("a signal names its role as `target:`, not `to:`", where=name)
     message = _read_text(data, "message", name)
     if kind in MESSAGE_ONLY_TYPES and not message.strip():
         raise StateError(f"{kind} needs a message", where=name)
