@@ -1,5 +1,6 @@
 """Requests that must not be served: a clear answer, and no effect."""
 
+import http.client
 import json
 import subprocess
 import sys
@@ -281,6 +282,15 @@ def test_unsafe_and_contradictory_options_are_refused(tmp_path: Path, options: t
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert words in done.stderr
+
+
+def test_link_of_another_loopback_address_works(tmp_path: Path) -> None:
+    """The server must accept the name under which it says that it can be reached."""
+    with serving(make_project(tmp_path), tmp_path / "state", "--bind", "127.0.0.2", "--port", "0") as server:
+        connection = http.client.HTTPConnection("127.0.0.2", server.port, timeout=60)
+        connection.request("GET", "/api/runs", headers={"Authorization": f"Bearer {server.token}"})
+        assert connection.getresponse().status == 200
+        connection.close()
 
 
 @pytest.mark.parametrize("arguments", [(), ("token", "add", "x"), ("token", "remove", "owner"), ("passphrase",)])

@@ -255,9 +255,7 @@ def _link(address: str, run: str = "") -> str:
 def _rules(options: ServerOptions, listener: socket.socket) -> HostRules:
     if options.unix:
         return HostRules(frozenset(("localhost", LOOPBACK)), any_port=True, trusts_proxy=options.behind_proxy)
-    hosts = loopback_hosts(listener.getsockname()[1])
-    if options.public_url:
-        hosts |= {urlsplit(options.public_url).netloc.lower()}
+    hosts = loopback_hosts(listener.getsockname()[1]) | {urlsplit(_address(options, listener)).netloc.lower()}
     scheme = "https" if options.certificate else "http"
     return HostRules(hosts, scheme=scheme, trusts_proxy=options.behind_proxy)
 

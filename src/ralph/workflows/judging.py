@@ -29,7 +29,7 @@ class Judgment:
     what: str = ""
     """What it does not accept, in a phrase."""
     findings: tuple[str, ...] = ()
-    """What the agent that worked is told."""
+    """What the agent that did the work reads in its next prompt."""
     tests: JudgeTests = ()
     """The tests that the work still has to pass."""
     said_of_tests: str = ""

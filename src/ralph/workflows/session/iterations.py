@@ -335,7 +335,7 @@ def decide_approval(settings: SessionSettings, state: SessionState, now: float) 
 
 
 def _describe_learned(settings: SessionSettings, state: SessionState, number: int) -> str:
-    """How many things were learned, and where they are."""
+    """Say how many files the session wrote about what it learned, and in which directory they are."""
     place = settings.layout.knowledge_directory(state.metadata.iteration)
     return f"what the session learned ({count(number, 'file')} in {place})"
 
@@ -346,7 +346,7 @@ def waits_for_approval(state: SessionState) -> bool:
 
 
 def leave_knowledge_undecided(state: SessionState) -> SessionState:
-    """Nobody approved what was learned in time: the iteration is over, and the next one decides."""
+    """End the iteration because its time for an approval is over. The user can still approve or skip later."""
     return state.with_flow(undecided=True).with_state(State.COMPLETE)
 
 

@@ -107,7 +107,7 @@ class Flow:
     approval_asked_at: float = field(default=0.0, metadata=former_name("asked_at"))
     """Since when what was learned waits for the user."""
     undecided: bool = False
-    """Whether nobody decided in time about what was learned. An approval still keeps it."""
+    """Whether the time for an approval is over, and the user has not decided. An approval still keeps what was learned."""
     stop_reason: str = field(default="", metadata=former_name("stop"))
     """Why the session cannot continue; empty if it can."""
     is_pause: bool = field(default=False, metadata=former_name("paused"))
