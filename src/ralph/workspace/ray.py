@@ -33,7 +33,7 @@ from ralph.git.command import Repository, identify_repository, list_own_paths
 from ralph.git.history import HEADS, read_head
 from ralph.store.files import read_limited, write_atomic
 from ralph.store.questions import QuestionFiles
-from ralph.workspace.cluster_client import ClusterClient, ClusterLost, ClusterNode, WorkerGone
+from ralph.workspace.cluster_client import RECONNECT_SECONDS, ClusterClient, ClusterLost, ClusterNode, WorkerGone
 from ralph.workspace.local import SHARED_DIRECTORY, LocalTurns
 from ralph.workspace.turn_files import COPY_LIMIT, EventLog
 
@@ -49,6 +49,7 @@ _POLL_SECONDS = 2.0
 _MAX_LOSSES = 4
 """How often the worker of a turn may be lost before the turn is given up."""
 _PLACEMENT_NOTICE_SECONDS = 5.0
+_REPLACEMENT_POLL_SECONDS = 2.0
 _LABEL_SHARE = 0.001
 """How much of a label a turn uses. Nodes offer 1000 of each, so that labels never limit the number of turns."""
 _AGENTS_EVERYWHERE = ("scripted", "command", "acp")
@@ -114,6 +115,16 @@ class RemoteTurns:
     messages: dict[int, dict[str, str]] = field(default_factory=dict)
     """The messages for turns that have not started yet."""
     has_cleaned_up: bool = False
+    lost_at: float | None = None
+    """When a worker, its machine or the cluster was last lost, by the monotonic clock."""
+
+    def note_loss(self) -> None:
+        """Remember that something was lost. Until it is replaced, there may be no worker for the next turn."""
+        self.lost_at = time.monotonic()
+
+    def waits_for_replacement(self) -> bool:
+        """Whether the last loss was so short ago that another worker may still join."""
+        return self.lost_at is not None and time.monotonic() - self.lost_at < RECONNECT_SECONDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +202,9 @@ class RayTurns(LocalTurns):
                 _report(
                     watch, f"the connection to the Ray cluster at {self.cluster.pool.address} is lost; reconnecting"
                 )
+                self.remote.note_loss()
                 await self.cluster.reconnect()
+                self.remote.note_loss()
                 why = "the cluster was lost"
         return self._give_up(directory, _read_placement(directory), began, why)
 
@@ -200,9 +213,9 @@ class RayTurns(LocalTurns):
         await self._end_workers_of_ended_turns()
         turn, node = await self._choose_node(turn)
         needs = self._list_needs(turn)
-        nodes = await self.cluster.list_nodes()
-        if not any(one.can_run(needs) for one in nodes):
-            raise _explain_no_node(needs, nodes)
+        nodes = await self._find_nodes(turn, needs, watch)
+        if not nodes:
+            return None
         worker = self._name_worker(turn)
         await self.cluster.create(worker, needs, node)
         facts = await self._wait_for_worker(turn, worker, needs, watch)
@@ -227,6 +240,24 @@ class RayTurns(LocalTurns):
         if before and any(node.id == before.node for node in await self.cluster.list_nodes()):
             return turn, before.node
         return replace(turn, agent_session=""), ""
+
+    async def _find_nodes(
+        self, turn: Turn, needs: Mapping[str, float], watch: Callable[[AgentEvent], None]
+    ) -> list[ClusterNode]:
+        """The nodes, of which one can run the turn. After a loss, wait for a replacement. Empty if the turn was stopped."""
+        has_reported = False
+        while True:
+            nodes = await self.cluster.list_nodes()
+            if any(one.can_run(needs) for one in nodes):
+                return nodes
+            if not self.remote.waits_for_replacement():
+                raise _explain_no_node(needs, nodes)
+            if not has_reported:
+                has_reported = True
+                _report(watch, f"a worker was lost; waiting for another one that offers {_format_needs(needs)}")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop_event(turn).wait(), _REPLACEMENT_POLL_SECONDS)
+                return []
 
     def _list_needs(self, turn: Turn) -> dict[str, float]:
         """What the node of a turn must offer."""
@@ -499,6 +530,7 @@ class RayTurns(LocalTurns):
 
     def _give_up(self, directory: Path, placement: Placement | None, began: float, why: str) -> TurnResult:
         """The result of a turn of which nothing will ever be known."""
+        self.remote.note_loss()
         where = ""
         if placement:
             where = f" on {placement.place}"
