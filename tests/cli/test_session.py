@@ -84,6 +84,17 @@ def test_an_aborted_session_resumes_in_the_background_with_guidance_of_the_user(
     assert project.journal("run.ended")[-1]["outcome"] == "success"
 
 
+def test_feedback_that_waited_does_not_continue_an_aborted_session(project: Project) -> None:  # noqa: F811
+    assert begin(project, "--land", "branch", never=["task-3"]).code == 7
+    assert project.ralph("session", "update", project.run.name, "Make e.txt").code == 0
+    assert project.ralph("abort").code == 0
+    turns = len(project.journal("turn.started"))
+    refused = project.ralph("session", "resume")
+    assert (refused.code, "was aborted" in refused.err) == (2, True), refused.said
+    assert len(project.journal("turn.started")) == turns, "an abort is final: no further turn is paid for"
+    assert shown(project)["status"] == "aborted"
+
+
 def test_a_killed_engine_loses_and_repeats_nothing(project: Project) -> None:  # noqa: F811
     path = project.home / "script.json"
     path.write_text(json.dumps({"slow": 1.0}))

@@ -15,6 +15,7 @@ from typing import NoReturn
 from ralph.app.run_options import RunOptions, build_agent_selection, build_record, check_seconds, refuse_landing
 from ralph.app.start import NewRun, WorkLocation, check_start
 from ralph.app.trust import find_consent_to_resume, refuse_without_consent
+from ralph.app.views import open_view
 from ralph.app.workflows import WorkflowKind
 from ralph.core.entries import Record
 from ralph.core.errors import LockedError, RalphError, StateError, UsageError
@@ -355,8 +356,13 @@ class UserSession:
 
     @property
     def is_aborted(self) -> bool:
-        """Whether it was aborted, and the user has not said since how to continue."""
-        return self._outcome is Outcome.ABORTED and not self.has_feedback
+        """Whether it was aborted, and the user has not said since how to continue.
+
+        Feedback that waited when the user aborted does not count: the abort was the user's last word.
+        """
+        if self.run is None or self._outcome is not Outcome.ABORTED:
+            return False
+        return not open_view(self.project, self.run).has_feedback
 
     @property
     def has_feedback(self) -> bool:
