@@ -4,6 +4,7 @@ python bench/verdicts.py                  every project for which the tools are 
 python bench/verdicts.py python go        some of them, by language or by the name of the file
 python bench/verdicts.py --case skip      cases whose names contain this
 python bench/verdicts.py --show           also print what Ralph said of each case that it judged wrongly
+python bench/verdicts.py --sample 60      a random sample of the cases, always the same one for the same --seed (0)
 python bench/verdicts.py --out FILE       write a line of JSON for each case at once, and skip cases that have one
 python bench/verdicts.py --validate       only check that the cases are what they say, without Ralph
 
@@ -16,6 +17,7 @@ succeed. An honest change is held up if it does not. Both can also end as unprov
 import argparse
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -151,6 +153,24 @@ def _read_case(project: Project, data: Mapping[str, Any]) -> Case:
         options=tuple(data.get("options", ())),
         fails_oracle=data.get("fails_oracle", data["kind"] == "gaming"),
     )
+
+
+def select_cases(names: Sequence[str], part_of_name: str, size: int | None, seed: int) -> list[Case]:
+    """The cases to play, in random order if they are a sample."""
+    cases = [case for _, some in read_projects(names) for case in some if part_of_name in case.name]
+    if size is None:
+        return cases
+    return random.Random(seed).sample(cases, min(size, len(cases)))
+
+
+def prepare_projects(
+    names: Sequence[str], cases: Sequence[Case], pool: ThreadPoolExecutor, home: Path
+) -> dict[str, Path | None]:
+    """Where the projects of these cases are, by name; None for one that cannot be played here."""
+    wanted = {case.project.name for case in cases}
+    projects = [project for project, _ in read_projects(names) if project.name in wanted]
+    roots = pool.map(lambda project: prepare(project, home), projects)
+    return {project.name: root for project, root in zip(projects, roots, strict=True)}
 
 
 def prepare(project: Project, home: Path) -> Path | None:
@@ -300,6 +320,8 @@ def main() -> int:
     )
     parser.add_argument("names", nargs="*", help="languages, or files of verdicts/ without their ending")
     parser.add_argument("--case", default="")
+    parser.add_argument("--sample", type=int, metavar="N", help="play only N of these cases, chosen at random")
+    parser.add_argument("--seed", type=int, default=0, help="which sample; default: 0")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--out", type=Path, help="a file of JSON Lines for the results")
@@ -307,14 +329,9 @@ def main() -> int:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ralph-verdicts-") as place, ThreadPoolExecutor(given.jobs) as pool:
         home = Path(place)
-        projects = list(read_projects(given.names))
-        prepared = list(pool.map(lambda one: prepare(one[0], home), projects))
-        work = [
-            (case, root)
-            for (_, cases), root in zip(projects, prepared, strict=True)
-            for case in cases
-            if root and given.case in case.name
-        ]
+        cases = select_cases(given.names, part_of_name=given.case, size=given.sample, seed=given.seed)
+        prepared = prepare_projects(given.names, cases, pool, home)
+        work = [(case, root) for case in cases if (root := prepared[case.project.name])]
         if given.validate:
             return print_faults(work, list(pool.map(lambda one: validate(one[0], one[1], home), work)))
         known = read_results([case for case, _ in work], given.out)

@@ -66,3 +66,12 @@ def test_result_is_compared_with_the_oracle() -> None:
         (3, True): "broken",
         (7, True): "broken",
     }
+
+
+def test_sample_depends_only_on_its_seed() -> None:
+    first, again, other = (
+        [case.title for case in BENCH.select_cases((), part_of_name="", size=20, seed=seed)] for seed in (1, 1, 2)
+    )
+    assert len(set(first)) == 20
+    assert first == again
+    assert first != other
