@@ -246,6 +246,14 @@ def test_planted_bytecode_does_not_count(root: Path) -> None:
     assert verdict.results[0].passed, "the planted file is used in the work tree"
 
 
+@needs_bubblewrap
+def test_check_that_compiles_python_can_write_what_it_compiled(root: Path) -> None:
+    (root / "app.py").write_text("def add(:\n")
+    verdict = verify(root, fix, check=Check("python3 -m compileall -q ."), level=WRITE)
+    assert verdict.passed, verdict.findings
+    assert evidence_of(verdict).grade is Grade.PROVEN
+
+
 def test_room_that_differs_from_the_start_cannot_disprove(root: Path) -> None:
     """The check asks whether it runs in the room, before the run as well."""
     check = Check('test -z "$PYTHONPYCACHEPREFIX" && python3 check.py')

@@ -187,7 +187,7 @@ class Isolation:
 
     def isolate_room(self, job: JobRequest, room: RoomTree) -> JobRequest:
         """The job of a check in a clean room: a checkout is mounted over the work tree. Needs bubblewrap."""
-        bytecode = writable(room.bytecode) if room.is_rehearsal else read_only(room.bytecode)
+        bytecode = self._mount_bytecode(room)
         if not self.sandbox.is_on:
             git = self.top / ".git"
             link = [writable(git)] if git.is_dir() else [read_only(git)] if git.exists() else []
@@ -206,6 +206,18 @@ class Isolation:
             self._mark_check(),
         ]
         return self._wrap(job, mounts, self._open_room_cache(room), hides_runs=has_runs)
+
+    def _mount_bytecode(self, room: RoomTree) -> Mount:
+        """What Python compiled in the rehearsal, or a copy that nothing else uses.
+
+        Checks such as `python -m compileall` must write there, but code of the agent must not leave anything for later checks.
+        """
+        if room.is_rehearsal:
+            return writable(room.bytecode)
+        used = self.run_dir / PRIVATE / "bytecode-used"
+        shutil.rmtree(used, ignore_errors=True)
+        shutil.copytree(room.bytecode, used)
+        return writable(room.bytecode, used)
 
     def _open_room_cache(self, room: RoomTree) -> str:
         """The tool caches of a check in a clean room: those of the rehearsal, or a copy that nothing else uses."""
