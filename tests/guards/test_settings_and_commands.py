@@ -76,6 +76,12 @@ def steps(*lines: str) -> list[tuple[str, str, list[str]]]:
         ("ruff check .", "lint", []),
         ("ruff check src", "lint", ["src"]),
         ("mypy src $EXTRA", "types", ["src"]),
+        ("mypy src --cache-dir=/dev/null", "types", ["src"]),
+        ("eslint src --cache", "lint", ["src"]),
+        ("/opt/install/.cache/bin/ruff check src --no-cache", "lint", ["src"]),
+        ("pytest tests/add", "tests", ["tests/add"]),
+        ("pytest || echo failed", "tests", []),
+        ("mvn -B install", "tests", []),
         ("cargo fmt --check", "format", []),
         ("coverage report --fail-under=80", "coverage", []),
         ("mvn -B verify -pl core", "tests", []),
@@ -94,7 +100,7 @@ def test_a_command_is_a_check_of_its_kind_on_its_paths(line: str, kind: str, pat
 
 @pytest.mark.parametrize(
     "line",
-    ["pip install pytest", "echo pytest", "cd src", "export A=1", "mvn clean", "# pytest", "pytest --version", "name: pytest", ""],
+    ["pip install pytest", "echo pytest", "cd src", "export A=1", "mvn clean", "# pytest", "pytest --version", "name: pytest", "npx playwright install", ""],
 )  # fmt: skip
 def test_script_that_prepares_or_prints_is_not_a_check(line: str) -> None:
     assert steps(line) == []

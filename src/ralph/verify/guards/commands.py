@@ -33,7 +33,10 @@ _PLUMBING = regex(
     r"(cd|echo|printf|mkdir|export|set|source|\.|local|if|then|elif|else|fi|for|do|done|while|case|esac|function|return|exit|trap|rm|cp|mv|cat|"
     r"touch|sleep|shift|read|import|from|def|class|on|jobs|steps|name|uses|with|pip|uv|apt-get|docker|git|time|\W.*|\w+=.*|\w+\(\)|.*:)$"
 )
-_NO_CHECK = regex(r"\b(install|add|which|command -v|cache|echo|printf)\b|--version\b|^-? *(name|uses|image|key|path)\s*:|^#")  # fmt: skip
+_NO_CHECK = regex(r"(?<![\w./-])(install|add|which|command -v|cache|echo|printf)(?![\w/-])|--version\b|^-? *(name|uses|image|key|path)\s*:|^#")  # fmt: skip
+"""What a command begins with that only names a tool, or installs it."""
+_NOT_RUN = regex(r"^ (install|add|cache)(?![\w/-])|--version\b")
+"""Arguments with which a tool checks nothing, such as `playwright install`."""
 _GOALS = regex(r"(?<!-)\b(test|verify|check|build|install|package|integrationTest)\b")
 _SPECIFIC = regex(r"/|::|\.\w+$")
 NEUTRAL = regex(
@@ -90,10 +93,14 @@ def split_commands(text: str) -> list[str]:
 def find_steps(lines: Sequence[str]) -> Iterator[CheckStep]:
     """The checks that lines run."""
     for part in (part.strip() for line in lines for part in re.split(r"&&|;", line)):
-        if not part or _NO_CHECK.search(part):
+        tool = _TOOL.search(part)
+        # Options such as `--cache-dir` and names such as `tests/add` come after the tool, and say nothing about it.
+        if not part or _NO_CHECK.search(part[: tool.start()] if tool else part):
             continue
-        if tool := _TOOL.search(part):
+        if tool:
             goals = re.match(r"mvn|gradle", tool[0])
+            if not goals and _NOT_RUN.search(part[tool.end() :]):
+                continue
             arguments = re.split(r"[|>&]", part[tool.end() :])[0].split()
             if not goals or _GOALS.search(part):
                 yield CheckStep(part, str(tool.lastgroup), frozenset(() if goals else _find_paths(arguments)))
