@@ -81,7 +81,7 @@ SUBJECTS = [
         claude.SUBJECT,
         "claude-agent-acp",
         package=Package(
-            *("claude-agent-acp", "@agentclientprotocol/claude-agent-acp", "0.99.1"), prints_version=False, node=NODE
+            *("claude-agent-acp", "@agentclientprotocol/claude-agent-acp", "0.100.0"), prints_version=False, node=NODE
         ),
         sign_in=("claude-agent-acp` works for you",),
         limit_seconds=130,  # it names only the minute

@@ -29,7 +29,7 @@ def tokens(end: dict[str, Any]) -> tuple[int, int, int]:
 COMMAND = ("claude", "-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions")
 SUBJECT = Subject(
     # Its script links the native program, which is a separate package, over a stub.
-    Package("claude", "@anthropic-ai/claude-code", "2.1.326", scripts=True),
+    Package("claude", "@anthropic-ai/claude-code", "2.1.327", scripts=True),
     set_up,
     api="anthropic",
     key="ANTHROPIC_API_KEY",
