@@ -145,6 +145,18 @@ class TestAgreeing:
         assert project.ralph("init", "--preset", "code-assist").code == 0
         assert project.ralph("trust", "--json").json["new"] == []
 
+    def test_init_does_not_agree_to_other_files_of_the_repository(self, project: Project) -> None:
+        prompt = project.root / ".ralph" / "prompts" / "loop-actor.md"
+        prompt.parent.mkdir(parents=True)
+        prompt.write_text("{{task}}\n")
+        (project.root / "hats.yml").write_text("agent_command: touch started\n")
+        assert project.ralph("init").code == 0
+        shown = project.ralph("trust", "--show").out
+        assert shown.index("You have not agreed to these:") < shown.index(".ralph/prompts/loop-actor.md")
+        assert project.ralph("init", "--force", "--preset", "hats.yml").code == 0
+        shown = project.ralph("trust", "--show").out
+        assert shown.index("You have not agreed to these:") < shown.index("ralph.yml: agent_command")
+
     def test_control_characters_of_a_repository_do_not_reach_the_terminal(self, project: Project) -> None:
         (project.root / "ralph.yml").write_text('agent_command: "true \\e[2J"\n')
         assert "\x1b" not in project.ralph(*LOOP).said

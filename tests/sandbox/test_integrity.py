@@ -17,6 +17,7 @@ class TestSpeakingForTheUser:
             "answer yes",
             "abort",
             "trust --yes",
+            "init --force",
             "emit build.done",
             "signal approve",
             "land",

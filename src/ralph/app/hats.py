@@ -21,8 +21,9 @@ from ralph.app.run_options import (
     rebase_glob,
     refuse_landing,
 )
+from ralph.app.runs import refuse_inside_a_turn
 from ralph.app.start import NewRun, WorkLocation, check_start
-from ralph.app.trust import list_project_items
+from ralph.app.trust import record_written_settings
 from ralph.app.workflows import build_hats_workflow
 from ralph.core.checks import Check, Severity
 from ralph.core.errors import NoCommandError, StateError, UsageError
@@ -40,7 +41,6 @@ from ralph.git.worktree import can_have_worktrees
 from ralph.store.files import is_inside, read_limited, remove, to_bytes, write_atomic
 from ralph.store.presets import LoadedPreset, load_preset, parse_layer, read_preset_file
 from ralph.store.runs import Project, RunDir
-from ralph.store.user_state import record_trust
 from ralph.verify.criterion import Criterion, compile_criterion
 from ralph.verify.toolchains import describe_phrases
 from ralph.verify.verifier import hash_inputs
@@ -231,8 +231,14 @@ def _build_custom_spec(program: str, args: tuple[str, ...], preset: Preset) -> t
     return (*_PROMPT_AS_ARGUMENT, *words, *flag)
 
 
-def write_settings(directory: Path, text: str, backend: str | None, *, force: bool) -> Path:
-    """Write `ralph.yml` with these settings, and the agent if one is named."""
+def write_settings(
+    directory: Path, text: str, backend: str | None, *, force: bool, is_from_project: bool = False
+) -> Path:
+    """Write `ralph.yml` with these settings, and the agent if one is named.
+
+    The user agrees to the settings by this, unless the text is from a file of the project.
+    """
+    refuse_inside_a_turn("an agent cannot write settings for the user", "leave that to the user")
     path = directory / "ralph.yml"
     if path.exists() and not force:
         raise UsageError("ralph.yml already exists", where=str(path), todo="--force overwrites it")
@@ -244,9 +250,9 @@ def write_settings(directory: Path, text: str, backend: str | None, *, force: bo
         text += f'\ncli:\n  backend: "{backend}"\n'
     parse_layer(text, path, [])
     write_atomic(path, to_bytes(text))
-    # The user chose this text just now, so Ralph asks about it only after it changes.
-    project = Project.around(directory)
-    record_trust(project.root, list_project_items(project.root, settings_dir=project.settings_dir))
+    if not is_from_project:
+        # The user chose this text just now, so Ralph asks about it only after it changes.
+        record_written_settings(Project.around(directory))
     return path
 
 

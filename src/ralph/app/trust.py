@@ -124,6 +124,16 @@ def find_consent_to_project(project: Project) -> Consent:
     return Consent(root, tuple(find_new(root, dict.fromkeys(items))), "")
 
 
+def record_written_settings(project: Project) -> None:
+    """Record that the user agreed to a `ralph.yml` that Ralph wrote for them.
+
+    Other files of the project are not covered, not even those that the settings name: nobody has shown them to the user.
+    """
+    path = project.settings_dir / SETTINGS
+    if path.is_file():
+        record_trust(project.root, _list_keys(project.root, path))
+
+
 def refuse_without_consent(consent: Consent) -> None:
     """Refuse to start what the user has not agreed to."""
     if consent.is_required:
@@ -223,6 +233,14 @@ def _list_settings(root: Path, settings_dir: Path, only: Sequence[str] = ()) -> 
     path = settings_dir / SETTINGS
     if not path.is_file():
         return
+    yield from _list_keys(root, path, only)
+    if not only:
+        data = read_yaml(to_text(read_limited(path, follow=True)), str(path)).data
+        scenario = [settings_dir / str(data["scenario"])] if data.get("scenario") else []
+        yield from (_read_item(root, other) for other in (*_imports(path, data), *scenario) if other.is_file())
+
+
+def _list_keys(root: Path, path: Path, only: Sequence[str] = ()) -> Iterator[Item]:
     name = path.relative_to(root).as_posix()
     text = to_text(read_limited(path, follow=True))
     document = read_yaml(text, str(path))
@@ -234,9 +252,6 @@ def _list_settings(root: Path, settings_dir: Path, only: Sequence[str] = ()) -> 
             continue
         value = json.dumps(data[key], default=str)
         yield Item(f"{name}: {key}", "\n".join(lines[start:end]).rstrip(), value)
-    if not only:
-        scenario = [settings_dir / str(data["scenario"])] if data.get("scenario") else []
-        yield from (_read_item(root, other) for other in (*_imports(path, data), *scenario) if other.is_file())
 
 
 def _lifts_cost_limit(value: object) -> bool:

@@ -40,8 +40,13 @@ def init(name: str | None, backend: str | None, listing: bool, as_schema: bool, 
     if listing:
         names = sorted({one.name for one in list_presets(open_project().root)})
         return print_result(as_json, names, command="init", presets=names)
-    text = find_preset(open_project().root, name).text if name is not None else _FIRST_SETTINGS
-    path = write_settings(Path.cwd(), text, backend, force=force)
+    text, is_from_project = _FIRST_SETTINGS, False
+    if name is not None:
+        root = open_project().root
+        preset = find_preset(root, name)
+        text = preset.text
+        is_from_project = preset.path is not None and preset.path.resolve().is_relative_to(root)
+    path = write_settings(Path.cwd(), text, backend, force=force, is_from_project=is_from_project)
     if as_json:
         print_json(command="init", path=str(path), preset=name or "")
     else:
