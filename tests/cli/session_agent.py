@@ -112,11 +112,13 @@ def main() -> None:
     if task and role == "executor":
         with open(os.environ["SCRIPT"] + ".attempts", "a") as log:
             log.write(f"{task} {os.environ['RALPH_TASK']} {keys['ATTEMPT_NUMBER']} {os.environ['RALPH_ATTEMPT']}\n")
-    if {mode, task if role == "executor" else ""} & set(script.get("crash", [])):
+    if {mode, f"{mode} {task}", task if role == "executor" else ""} & set(script.get("crash", [])):
         sys.exit("I crashed")
     hangs_once = f"{mode} {task}" in script.get("hang_once", [])
     hung = pathlib.Path(os.environ["SCRIPT"] + ".hung")
-    if {mode, task if role == "executor" else ""} & set(script.get("hang", [])) or (hangs_once and not hung.exists()):
+    if {mode, f"{mode} {task}", task if role == "executor" else ""} & set(script.get("hang", [])) or (
+        hangs_once and not hung.exists()
+    ):
         hung.touch()
         time.sleep(600)
     answer = {"status": "completed", "summary": f"{role} {mode}"}

@@ -316,6 +316,17 @@ def test_refused_event_as_the_last_command_of_a_script_is_sent_back(project: Pro
     assert "`review.passed` counts only from critic" in prompt
 
 
+def test_refused_event_of_a_hat_that_just_ends_is_shown_to_the_user_and_to_the_hat(project: Project) -> None:  # noqa: F811
+    critic = "if [ -e .git/seen ]; then emit review.passed t; else touch .git/seen; emit review.rejected t; fi"
+    done = run_seed(project, critic=critic, builder="date +%N >> work.txt; emit review.passed t-1; true")
+    assert done.code == 0, done.said
+    assert turns(project) == ["planner", *["builder", "critic"] * 2, "finalizer"], "the default event counts"
+    refusal = "an event of builder was refused: `review.passed` counts only from critic"
+    assert refusal in done.out and refusal in project.ralph("logs").out
+    prompts = {turn: project.ralph("prompt", "--turn", str(turn), "--json").json["prompt"] for turn in range(2, 7)}
+    assert [turn for turn, text in prompts.items() if refusal in text] == [3, 4, 5]
+
+
 def test_script_that_fails_after_a_refused_event_has_failed(project: Project) -> None:  # noqa: F811
     first = 'touch .git/tried; "$RALPH_BIN" emit review.passed mine; exit 1'
     done = run_seed(project, builder=f"[ -e .git/tried ] && {{ {HONEST['builder']}; }} || {{ {first}; }}")

@@ -193,6 +193,20 @@ def test_turn_timeout_limits_reviewers_and_librarians_who_are_tried_again(projec
     assert "note: the librarian wrote down nothing that was learned: it reached its time limit" in done.out
 
 
+def test_task_whose_reviewer_always_runs_out_of_time_is_split(project: Project) -> None:  # noqa: F811
+    once = QUICK.format("retries:\n  max_subagent_retries: 1\n")
+    done = begin(project, "--turn-timeout", "0.06", instructions=once, hang=["TASK_REVIEW task-2"], large=["task-2"])
+    assert done.code == 0, done.said
+    ends = [one["result"]["end"] for one in project.journal("turn.ended") if one["key"] == "review:task-2-1"]
+    assert ends == ["wall", "wall"], "the ladder first"
+    text = (home(project) / "progress.md").read_text()
+    assert "- [C] task-2 (split because its review ran out of time in every try: task-2.1, task-2.2)" in text
+    assert "- [x] task-2.1 (" in text and "- [x] task-3 (" in text, "what depended on it goes on"
+    assert "its review ran out of time in every try" in done.out
+    report = next(home(project).rglob("task-2-report.md")).read_text()
+    assert "Nobody reviewed the work: its review ran out of time in every try." in report
+
+
 def test_planning_turn_that_hangs_is_tried_again_before_the_user_is_asked(project: Project) -> None:  # noqa: F811
     once = QUICK.format("retries:\n  max_subagent_retries: 1\n")
     done = begin(project, "--turn-timeout", "0.06", instructions=once, hang=["brainstorm"])

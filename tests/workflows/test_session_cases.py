@@ -571,7 +571,6 @@ def test_success_names_tasks_without_a_definition_that_the_user_deleted(line: st
     ("said", "why"),
     [
         ({"end": TurnEnd.FAILED, "error": "the agent crashed"}, "the agent crashed"),
-        ({"end": TurnEnd.IDLE}, "idle"),
         ({"answer": {"status": "blocked", "blockers": ["no access", "no time"]}}, "no access; no time"),
     ],
 )

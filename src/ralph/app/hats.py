@@ -19,6 +19,7 @@ from ralph.app.run_options import (
     build_limits,
     build_record,
     rebase_glob,
+    refuse_judge,
     refuse_landing,
 )
 from ralph.app.runs import refuse_inside_a_turn
@@ -299,7 +300,7 @@ def plan_hats(project: Project, request: HatsRequest, options: RunOptions) -> Ne
     )
     checks = tuple(dict.fromkeys(check for one in compiled for check in one.checks))
     hats = build_settings(preset, source, checks=bool(checks))
-    _refuse_judge(options, has_checks=bool(checks))
+    refuse_judge(options, has_checks=bool(checks), kind="run")
     apart = options.worktree or (hats.has_waves and can_have_worktrees(project.root))
     refuse_landing(options, on_own_branch=apart)
     warnings = list(loaded.notices)
@@ -327,14 +328,6 @@ def plan_hats(project: Project, request: HatsRequest, options: RunOptions) -> Ne
         files=tuple(loaded.files),
         prepare=partial(_become_latest, shown),
     )
-
-
-def _refuse_judge(options: RunOptions, *, has_checks: bool) -> None:
-    """Refuse options about the judge if nothing is judged."""
-    named = f"--require {options.require}" if options.require not in (None, "auto") else "--judge"
-    if (options.judge or named != "--judge") and not has_checks:
-        what = f"{named} has no effect on a run without checks"
-        raise UsageError(what, todo="add --check '`COMMAND` passes', or omit the option")
 
 
 def _with_promise(preset: Preset, promise: str | None) -> Preset:

@@ -300,6 +300,15 @@ def refuse_landing(options: RunOptions, *, on_own_branch: bool) -> None:
         raise UsageError("--land needs a branch to land", todo="add --worktree")
 
 
+def refuse_judge(options: RunOptions, *, has_checks: bool, kind: str) -> None:
+    """Refuse options about the judge if nothing is judged. `kind` is what the user starts: a run or a session."""
+    is_demanded = options.require not in (None, "auto")
+    if (options.judge or is_demanded) and not has_checks:
+        named = f"--require {options.require}" if is_demanded else "--judge"
+        what = f"{named} has no effect on a {kind} without checks"
+        raise UsageError(what, todo="add --check '`COMMAND` passes', or omit the option")
+
+
 def find_settings_without_effect(config: Config, workflow: str, roles: tuple[str, ...]) -> Iterator[str]:
     """Say which settings that the user wrote have no effect in this workflow, or in any. `roles` are those of its turns."""
     if workflow in SESSION_WORKFLOWS and "iterations" in config.limits.model_fields_set:

@@ -12,7 +12,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import NoReturn
 
-from ralph.app.run_options import RunOptions, build_agent_selection, build_record, check_seconds, refuse_landing
+from ralph.app.run_options import (
+    RunOptions,
+    build_agent_selection,
+    build_record,
+    check_seconds,
+    refuse_judge,
+    refuse_landing,
+)
 from ralph.app.start import NewRun, WorkLocation, check_start
 from ralph.app.trust import find_consent_to_resume, refuse_without_consent
 from ralph.app.views import open_view
@@ -501,7 +508,10 @@ def _build_session_record(
     project: Project, config: Config, request: SessionRequest, options: RunOptions, id: str
 ) -> RunRecord:
     """What a session is started with, by options and settings."""
-    _refuse_judge(options, has_checks=bool(request.criteria))
+    if options.judge:
+        todo = "omit --judge; `roles: {reviewer: NAME}` in ralph.yml chooses its agent"
+        raise UsageError("the judge of a session is its reviewer", todo=todo)
+    refuse_judge(options, has_checks=bool(request.criteria), kind="session")
     if request.classic:
         if options.parallel or request.waves:
             raise UsageError("a classic session runs one task at a time", todo="omit --parallel and --waves")
@@ -526,16 +536,6 @@ def _build_session_record(
         session=SessionRunSettings(by_waves=request.waves or config.session.waves, skills=skills),
         project=project,
     )
-
-
-def _refuse_judge(options: RunOptions, *, has_checks: bool) -> None:
-    """Refuse what the user asks for about the judge and a session does not do."""
-    if options.judge:
-        todo = "omit --judge; `roles: {reviewer: NAME}` in ralph.yml chooses its agent"
-        raise UsageError("the judge of a session is its reviewer", todo=todo)
-    if options.require and options.require != "auto" and not has_checks:
-        what = f"--require {options.require} has no effect on a session without checks"
-        raise UsageError(what, todo="add --check '`COMMAND` passes', or omit --require")
 
 
 def refuse_aborted(session: UserSession) -> None:

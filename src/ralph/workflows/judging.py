@@ -104,10 +104,10 @@ def count_tests(verdict: Verdict) -> int | None:
     return sum(counts) if counts else None
 
 
-def mark_judged(evidence: Evidence, said_of_tests: str) -> Evidence:
+def mark_judged(evidence: Evidence, said_of_tests: str = "", *, judge: str = "An independent turn") -> Evidence:
     """The evidence of work that a judge accepted. If judge files changed, its grade is judged; otherwise it stays proven."""
     if not evidence.to_judge:
-        return replace(evidence, reason=f"{evidence.reason} An independent turn accepted the work.{said_of_tests}")
+        return replace(evidence, reason=f"{evidence.reason} {judge} accepted the work.{said_of_tests}")
     read = count(len(evidence.to_judge), "changed test or settings file", "changed tests and settings files")
-    reason = f"The checks also pass in a clean checkout. An independent turn read and accepted {read}."
+    reason = f"The checks also pass in a clean checkout. {judge} read and accepted {read}."
     return replace(evidence, grade=Grade.JUDGED, reason=reason + said_of_tests, to_judge=())

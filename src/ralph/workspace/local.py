@@ -142,10 +142,13 @@ class LocalTurns:
         handed, left = read_outbox(directory / "outbox", turn.request)
         answer, errors = self._read_answer(turn, directory, summary.text, handed)
         end = _classify_and_explain_exit(agent, ended, summary, _read_tail(directory / "stderr"))
-        refused = handed.pop(REFUSED_EVENTS, "")
-        if refused and end is TurnEnd.FAILED and ended.code == REFUSED_EXIT and not agent.announces_end:
+        ended_with_refusal = ended.code == REFUSED_EXIT and not agent.announces_end
+        if handed.get(REFUSED_EVENTS) and end is TurnEnd.FAILED and ended_with_refusal:
             # The last command of a script was a `ralph emit` that was refused. Its exit code is no failure of the agent.
-            end, handed[REFUSED_EVENTS] = TurnEnd.FINISHED, refused
+            end = TurnEnd.FINISHED
+        if end is not TurnEnd.FINISHED:
+            # Refused events alone are no result of a failed turn.
+            handed.pop(REFUSED_EVENTS, None)
         error = ""
         if end is not TurnEnd.FINISHED:
             error = _add_advice(self._describe_error(ended, summary, directory), end, agent)

@@ -10,6 +10,7 @@ from ralph.documents.agent.events import (
     ACKNOWLEDGED,
     PAYLOAD_LIMIT,
     REFUSED_EVENTS,
+    REFUSED_EXIT,
     find_contradiction,
     find_family,
     find_publish_fault,
@@ -59,6 +60,8 @@ class TurnEvents:
     acknowledged: bool = False
     refused: tuple[str, ...] = ()
     """Sentences for the next turn."""
+    abandoned: tuple[str, ...] = ()
+    """Why `ralph emit` refused events of a hat that knew it, and ended without any event."""
 
     @property
     def has_events(self) -> bool:
@@ -67,11 +70,17 @@ class TurnEvents:
 
 
 def read_turn_events(settings: HatsSettings, publisher: str, result: TurnResult) -> TurnEvents:
-    """The events of a turn. If it ended with an event that `ralph emit` refused, that event was refused like any other."""
+    """The events of a turn, and what `ralph emit` refused if there are none.
+
+    If a script ended with the refused event, that event was refused like any other. Other agents read why, and ended anyway.
+    """
     found = read_events(settings, publisher, result.documents.get(EVENTS, ""), result.text)
     if found.has_events:
         return found
-    return replace(found, refused=(*found.refused, *parse_refusals(result.documents.get(REFUSED_EVENTS, ""))))
+    refusals = tuple(parse_refusals(result.documents.get(REFUSED_EVENTS, "")))
+    if result.code == REFUSED_EXIT:
+        return replace(found, refused=(*found.refused, *refusals))
+    return replace(found, abandoned=refusals)
 
 
 def read_events(settings: HatsSettings, publisher: str, events_text: str, message: str) -> TurnEvents:

@@ -356,7 +356,7 @@ def _describe_notes(state: HatsState, hat: str, blockers: Sequence[str]) -> str:
     guidance = (
         "The user sent you a message (below). Follow it, then publish `human.guidance.ack` in addition to your event."
     )
-    lines = [f"- {note}" for note in state.notes]
+    lines = [f"- {note}" for note in dict.fromkeys((*state.notes, *state.abandoned.get(hat, ())))]
     for blocker in blockers:
         is_noted = any(note.endswith(blocker) for note in state.notes)
         if not is_noted:

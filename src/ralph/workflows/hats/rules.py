@@ -275,6 +275,7 @@ def accept_turn(context: HatsContext, state: HatsState, ended: TurnEnded, now: f
         unchanged_turns=0 if has_changes else state.unchanged_turns + 1,
         has_changes=False,
         notes=turn_events.refused,
+        abandoned=_note_abandoned_events(state, id, turn_events),
         snapshot=change.snapshot if change else state.snapshot,
         not_before=now + context.settings.cooldown,
     )
@@ -323,7 +324,18 @@ def _accept_turn_events(context: HatsContext, state: HatsState, hat: Hat | None,
         return replace(state, refusals=0, notes=notes)
     if turn_events.refused:
         return send_back(context, state, handled, list(turn_events.refused), hat)
+    # The next turn is that of another hat, so the notes are for the user and for it.
+    state = replace(state, notes=(*state.notes, *state.abandoned.get(hat.id if hat else COORDINATOR, ())))
     return publish_default(context, state, handled, hat)
+
+
+def _note_abandoned_events(state: HatsState, hat: str, turn_events: TurnEvents) -> dict[str, tuple[str, ...]]:
+    """The notes for the next turn of each hat, after a turn of this one."""
+    others = {name: notes for name, notes in state.abandoned.items() if name != hat}
+    if not turn_events.abandoned:
+        return others
+    source = show_role(hat)
+    return {**others, hat: tuple(f"an event of {source} was refused: {why}" for why in turn_events.abandoned)}
 
 
 def _publish_events(context: HatsContext, state: HatsState, hat: Hat | None, turn_events: TurnEvents) -> HatsState:

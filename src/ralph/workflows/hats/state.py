@@ -210,6 +210,8 @@ class HatsState:
     """Turns in a row whose events were refused."""
     notes: tuple[str, ...] = ()
     """Sentences for the next prompt: what was refused, and why. The user gets new ones as notices."""
+    abandoned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Notes for the next turn of a hat: what was refused in its last turn, which then published nothing."""
     guidance: tuple[HatGuidance, ...] = ()
     """Messages from the user that no hat has acknowledged."""
     user_events_read: int = field(default=0, metadata=former_name("outside"))

@@ -149,8 +149,13 @@ def accept_review(
         part = f"### Review Summary\nThe user asked for something else, so the work was not reviewed: {rescoped}"
         state = _with_review(settings, state, task, part, qualified=False)
         return _plan_task_again(settings, state, task, rescoped, now)
+    if result.end in (TurnEnd.WALL, TurnEnd.IDLE) and not settings.layout.is_classic:
+        return _follow_late_review(settings, state, task, now)
     if result.end is not TurnEnd.FINISHED or answer.get("status") != "completed":
         why = describe_failure(result) or str(result.end)
+        if result.end is TurnEnd.WALL:
+            # A classic session cannot split a task, so the user has to make it smaller.
+            why = f'it ran out of time in every try; reduce the scope: ralph resume {settings.id} --guidance "Only ..."'
         reason = f"the review of {task} produced no usable result: {why}"
         others = f"{state.flow.stop_reason}; " if state.flow.is_stopped and not state.flow.is_pause else ""
         return state.with_task_flow(task, waits_for_resume=True).with_stop(others + reason)
@@ -167,6 +172,16 @@ def accept_review(
     title = f"{task}: {one.title or one.objective}"[:72]
     queue = state.flow.queue.add(task, name_task_worktree(state, task), title, one.objective)
     return state.with_task_flow(task, step=Step.MERGE).with_flow(queue=queue)
+
+
+def _follow_late_review(settings: SessionSettings, state: SessionState, task: str, now: float) -> SessionState:
+    """After a reviewer that ran out of time in every try: split the task. A task that is a part already fails."""
+    why = "its review ran out of time in every try"
+    part = f"### Review Summary\nNobody reviewed the work: {why}."
+    state = _with_review(settings, state, task, part, qualified=False)
+    is_part = _is_part_of_split(state, task)
+    state = fail_attempt(state, task, now, why, note=why)
+    return state if is_part else state.with_task_flow(task, step=Step.SPLIT, review_was_late=True)
 
 
 def finish_tasks_by_reports(settings: SessionSettings, state: SessionState, now: float) -> SessionState:
@@ -216,8 +231,11 @@ def accept_split(
         why = f"the dependencies of the tasks that it was split into are invalid: {error.what}"
         return fail_attempt(state, task, now, why)
     texts = {settings.layout.task(number, name): tasks.render_task(one, stamp(now)) for name, one in children.items()}
-    ran_out_of_time = state.flow_of(task).timeouts >= SPLIT_AFTER
-    cause = "split due to timeouts" if ran_out_of_time else "split because the agent failed in every try"
+    flow, cause = state.flow_of(task), "split because the agent failed in every try"
+    if flow.review_was_late:
+        cause = "split because its review ran out of time in every try"
+    elif flow.timeouts >= SPLIT_AFTER:
+        cause = "split due to timeouts"
     state = state.with_marker(task, Marker.CANCELLED, f"{cause}: {', '.join(children)}")
     lines = [(name, Marker.TODO, f"split from {task}") for name in children]
     listed = state.progress.with_section(progress.implementation_title(number), lines)
@@ -361,10 +379,14 @@ def _fail_without_answer(
         why = f"it ran out of time ({minutes:g} {'minute' if minutes == 1 else 'minutes'})"
     text = compose_failed_report(task, state.metadata.iteration, flow.attempt, stamp(now), why[:1].upper() + why[1:])
     state = _store_report(settings, state, task, text).with_task_flow(task, timeouts=flow.timeouts + ran_out_of_time)
-    is_child = any(task in children for children in state.metadata.replaced.values())
-    if not is_child and (not ran_out_of_time or flow.timeouts + 1 >= SPLIT_AFTER):
+    if not _is_part_of_split(state, task) and (not ran_out_of_time or flow.timeouts + 1 >= SPLIT_AFTER):
         return state.with_task_flow(task, step=Step.SPLIT, why=why)
     return fail_attempt(state, task, now, why, note=why)
+
+
+def _is_part_of_split(state: SessionState, task: str) -> bool:
+    """Whether a planner made this task when it split another. Such a task is not split again."""
+    return any(task in children for children in state.metadata.replaced.values())
 
 
 def _compose_report(settings: SessionSettings, state: SessionState, task: str, result: TurnResult, now: float) -> str:

@@ -28,6 +28,7 @@ from ralph.documents.session.reports import (
 )
 from ralph.documents.session.values import read_front_values, with_front_matter
 from ralph.documents.session.values import render_timestamp as stamp
+from ralph.workflows.judging import mark_judged
 from ralph.workflows.session.execution import add_update, describe_verdict, withdraw_attempt
 from ralph.workflows.session.planning import accept_breakdown, add_listed_tasks, find_next_step
 from ralph.workflows.session.state import SessionSettings, SessionState, Step, describe_failure
@@ -38,6 +39,7 @@ MAX_REVIEWS = 3
 _SHOWN_FINDINGS = 3
 _SHOWN_GAPS, _GAP_CHARS = 3, 160
 """How much the reason of a stop says about the gaps of a review."""
+_JUDGE = "The reviewer of the session"
 PAUSED, ABORTED = "Paused by signal", "Aborted by signal"
 _OVER = (State.SESSION_REVIEW, State.KNOWLEDGE_EXTRACTION, State.KNOWLEDGE_APPROVAL, State.COMPLETE)
 """States in which the tasks of the iteration are done."""
@@ -51,7 +53,7 @@ def accept_session_checks(settings: SessionSettings, state: SessionState, verdic
     # The reviewer of the session is the judge of changed tests and settings, unless the user wants a proof.
     is_left_to_judge = verdict.awaits_judge and not settings.requires_proof
     if evidence and is_left_to_judge and verdict.snapshot and verdict.snapshot == state.flow.judged_snapshot:
-        evidence = _mark_judged(evidence)
+        evidence = mark_judged(evidence, judge=_JUDGE)
     if settings.requires_proof and evidence and evidence.grade is Grade.JUDGED:
         evidence = replace(evidence, grade=Grade.UNPROVEN)
     is_proof_missing = evidence is not None and evidence.grade is Grade.UNPROVEN
@@ -78,7 +80,7 @@ def _accept_judgment(state: SessionState, answer: Mapping[str, Any]) -> SessionS
     to_judge, evidence = state.flow.to_judge, state.flow.evidence
     if evidence is None or not to_judge or not all(opinions.get(path) for path in to_judge):
         return state
-    return state.with_flow(evidence=_mark_judged(evidence), judged_snapshot=state.flow.checked_snapshot)
+    return state.with_flow(evidence=mark_judged(evidence, judge=_JUDGE), judged_snapshot=state.flow.checked_snapshot)
 
 
 def _add_rejected_files(state: SessionState, answer: Mapping[str, Any], review: str) -> str:
@@ -89,13 +91,6 @@ def _add_rejected_files(state: SessionState, answer: Mapping[str, Any], review: 
         return review
     gaps = [f"- {one['path']}: {one['why']} Undo this change, and do the work instead." for one in rejected]
     return "\n".join((review.rstrip(), "", "## Gaps Identified", *gaps, ""))
-
-
-def _mark_judged(evidence: Evidence) -> Evidence:
-    """The evidence after the reviewer of the session accepted all changed tests and settings."""
-    read = count(len(evidence.to_judge), "changed test or settings file", "changed tests and settings files")
-    reason = f"The checks also pass in a clean checkout. The reviewer of the session read and accepted {read}."
-    return replace(evidence, grade=Grade.JUDGED, reason=reason, to_judge=())
 
 
 def accept_session_review(

@@ -16,7 +16,7 @@ from ralph.workflows.session.state import Flow, SessionSettings, SessionState, S
 _WITH = {
     Marker.WIP: (Step.EXECUTE, Step.SPLIT),
     Marker.PENDING: (Step.CHECK, Step.REVIEW, Step.MERGE),
-    Marker.FAILED: (Step.REST, Step.REPLAN),
+    Marker.FAILED: (Step.REST, Step.REPLAN, Step.SPLIT),
 }
 """The steps that go with a marker; with any other a task is at rest."""
 _OVER = (State.KNOWLEDGE_EXTRACTION, State.KNOWLEDGE_APPROVAL, State.COMPLETE)
