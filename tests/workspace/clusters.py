@@ -80,6 +80,13 @@ class TestCluster:
                 if b"raylet" in words or b"gcs_server" in words or b"ray.scripts" in words or b"ray::" in words:
                     os.kill(pid, 9)
 
+    def kill_head_process(self) -> None:
+        """Kill only the process that holds the state of the cluster."""
+        for pid in self.find_processes("head"):
+            with contextlib.suppress(OSError):
+                if b"gcs_server" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]:
+                    os.kill(pid, 9)
+
     def stop(self, name: str) -> None:
         end_marked(WORKER_MARK, self.workers.pop(name).mark, grace=10.0)
 

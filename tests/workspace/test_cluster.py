@@ -247,6 +247,31 @@ def test_a_lost_head_interrupts_turns_and_a_new_head_continues(tmp_path: Path) -
         assert "the turn was lost with its worker on one" in out or "cannot be reached" in out, out
 
 
+def test_a_killed_head_comes_back_with_its_workers_and_the_run_continues(tmp_path: Path) -> None:
+    with cluster_of(one=("a",)) as cluster:
+        pool, go = make_pool(tmp_path, cluster), tmp_path / "go"
+        shutil.rmtree(pool.root / ".ralph")
+        engine = start_loop(pool.root, cluster.address, SLOW.format(go=go))
+        try:
+            eventually(lambda: find_agents(pool.root))
+            first = find_agents(pool.root)
+            cluster.kill_head_process()
+            # Nobody starts anything again. The first agent ends, and another one begins.
+            eventually(lambda: set(find_agents(pool.root)) - set(first), 240)
+            eventually(lambda: not set(find_agents(pool.root)) & set(first))
+            go.touch()
+            assert engine.wait(120) == 0, (tmp_path / "out").read_text()
+        finally:
+            engine.kill()
+            engine.wait()
+        # Of the turn that was lost with the cluster, nothing was merged.
+        assert (pool.root / "starts.txt").read_text() == "start\n"
+        assert not find_agents(pool.root)
+        out = " ".join((tmp_path / "out").read_text().split())
+        assert f"the connection to the Ray cluster at {cluster.address} is lost; reconnecting" in out
+        assert "the turn was lost with its worker on one" in out
+
+
 def test_a_session_with_six_parallel_tasks_uses_both_workers_and_lands(tmp_path: Path, cluster: "TestCluster") -> None:
     root = make_pool(tmp_path, cluster).root
     shutil.rmtree(root / ".ralph")

@@ -1,7 +1,7 @@
 """The workers of a cluster: list them, prove what each can do, and start or stop those of this machine.
 
-`start_worker` wraps `ray start`. Everything that it starts carries a mark in its environment, by which `stop_workers` ends it
-and nothing else.
+`start_worker` wraps `ray start`, and starts a node again that ended (`cluster_node`). Everything that it starts carries a mark
+in its environment, by which `stop_workers` ends it and nothing else.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from ralph import __version__
 from ralph.agents.registry import installed_agents
+from ralph.app import cluster_node
 from ralph.app.cluster_worker import HOME_VARIABLE, WORKER_MARK
 from ralph.app.run_options import choose_pool
 from ralph.app.sandbox import find_asked_level
@@ -149,9 +150,11 @@ def start_worker(options: WorkerOptions) -> LocalWorker:
     environment = {**os.environ, WORKER_MARK: mark, "RAY_USAGE_STATS_ENABLED": "0"}
     if options.home:
         environment[HOME_VARIABLE] = str(Path(options.home).resolve())
-    with log.open("wb") as out:
+    # Each write goes to the end of the log, also those of nodes that are started later.
+    log.unlink(missing_ok=True)
+    with log.open("ab") as out:
         process = subprocess.Popen(
-            _build_command(options, name),
+            [sys.executable, "-P", "-m", cluster_node.__name__, str(log), *_build_command(options, name)],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
@@ -207,7 +210,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], log: Path, options: Work
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
         text = log.read_text(errors="replace")
-        if "Ray runtime started" in text:
+        if cluster_node.READY in text:
             if options.join or options.host:
                 return options.join or f"{options.host}:{options.port}"
             words = text.replace("'", " ").replace('"', " ").split()
