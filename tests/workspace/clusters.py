@@ -45,7 +45,9 @@ class TestCluster:
         options = WorkerOptions(host="127.0.0.1", port=self.port, cpus=0, name="head", agents=("none=0",))
         self.workers["head"] = start_worker(options)
 
-    def start(self, name: str, *labels: str, cpus: float = 3, **environment: str) -> LocalWorker:
+    def start(
+        self, name: str, *labels: str, cpus: float = 3, agents: tuple[str, ...] = ("none=0",), **environment: str
+    ) -> LocalWorker:
         """A worker with a home of its own, as on another machine."""
         options = WorkerOptions(
             join=self.address,
@@ -53,7 +55,7 @@ class TestCluster:
             cpus=cpus,
             name=name,
             labels=labels,
-            agents=("none=0",),
+            agents=agents,
             home=str(self.home / name),
         )
         with set_environment(**environment):

@@ -174,6 +174,73 @@ def test_a_killed_engine_is_resumed_and_adopts_the_turn(tmp_path: Path, cluster:
     assert not find_agents(pool.root)
 
 
+def ralph(root: Path, *words: str) -> str:
+    done = subprocess.run([*RALPH, *words], cwd=root, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_turn_on_a_worker_is_shown_and_steered_like_a_local_one(tmp_path: Path, cluster: "TestCluster") -> None:
+    pool, go = make_pool(tmp_path, cluster), tmp_path / "go"
+    root = pool.root
+    shutil.rmtree(root / ".ralph")
+    engine = start_loop(root, cluster.address, SLOW.format(go=go) + '      - run: "echo more > more.txt"\n')
+    try:
+        eventually(lambda: find_agents(root))
+        run = next((root / ".ralph" / "runs").iterdir()).name
+        # The prompt comes with the first events of the worker.
+        eventually(lambda: list((root / ".ralph").glob("runs/*/turns/*/turn.json")), 30)
+        assert "make it" in ralph(root, "prompt", run)
+        assert "runs on" in ralph(root, "logs", run)
+        ralph(root, "steer", "use British spelling", "--run", run)
+        go.touch()
+        assert engine.wait(90) == 0, (tmp_path / "out").read_text()
+    finally:
+        engine.kill()
+        engine.wait()
+    place = json.loads(ralph(root, "status", run, "--json"))["view"]["turns"][0]["place"]
+    assert place in ("one", "two")
+    assert f"on {place}" in ralph(root, "status", run)
+    assert f"turn 1 runs on {place}" in ralph(root, "logs", run)
+    assert "+made" in ralph(root, "diff", run)
+    assert "+more" in ralph(root, "diff", run, "1")
+    assert "use British spelling" in ralph(root, "signals", run, "--json")
+    journal = (root / ".ralph" / "runs" / run / "journal.jsonl").read_text().splitlines()
+    ended = next(entry for entry in map(json.loads, journal) if entry["type"] == "turn.ended")
+    assert len(ended["result"]["received"]) == 1
+
+
+def test_slots_of_an_agent_are_counted_across_the_cluster(tmp_path: Path, cluster: "TestCluster") -> None:
+    """Each of two workers offers one slot of an agent. Of three turns that need one, the third waits."""
+    go, waits = tmp_path / "go", "waiting for a free worker that offers 1 CPU, agent slow"
+    for name in ("four", "five"):
+        cluster.start(name, agents=("slow=1",))
+
+    async def main() -> None:
+        pools, watchers = [], [Watcher() for _ in range(3)]
+        for number in range(3):
+            (tmp_path / str(number)).mkdir()
+            pools.append(make_pool(tmp_path / str(number), cluster, resources={"agent:slow": 1}))
+        async with pools[0].engine() as first, pools[1].engine() as second, pools[2].engine() as third:
+            running = []
+            for pool, turns, watcher in zip(pools[:2], (first, second), watchers, strict=False):
+                running.append(asyncio.create_task(turns.run(pool.turn(waiting_script(go)), watcher)))
+                await watcher.wait_for("ready")
+            running.append(asyncio.create_task(third.run(pools[2].turn("true"), watchers[2])))
+            while waits not in watchers[2].texts(EventKind.PROGRESS):
+                await watchers[2].changed.wait()
+                watchers[2].changed.clear()
+            go.touch()
+            assert [(await one).end for one in running] == [TurnEnd.FINISHED] * 3
+        assert {watcher.texts(EventKind.PLACED)[0] for watcher in watchers[:2]} == {"four", "five"}
+
+    try:
+        asyncio.run(asyncio.wait_for(main(), 150))
+    finally:
+        for name in ("four", "five"):
+            cluster.stop(name)
+
+
 def test_a_worker_with_another_version_is_refused(tmp_path: Path, cluster: "TestCluster") -> None:
     other = tmp_path / "other"
     shutil.copytree(Path(sys.modules["ralph"].__file__ or "").parent, other / "ralph")
