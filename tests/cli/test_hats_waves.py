@@ -59,6 +59,18 @@ def payloads(project: Project, topic: str) -> list[str]:  # noqa: F811
     return [row["payload"] for row in rows if row["topic"] == topic]
 
 
+def test_refused_event_of_a_worker_that_just_ends_is_shown_to_the_user_and_to_the_next_hat(project: Project) -> None:  # noqa: F811
+    done = begin(project, rash="1.2")
+    refusal = "`LOOP_COMPLETE` counts only from planner"
+    assert f"builder, `piece.ready` 3: an event was refused: {refusal}" in done.out, done.said
+    prompts = {}
+    for entry in project.journal("turn.started"):
+        text = project.ralph("prompt", "--turn", str(entry["turn"]), "--json").json["prompt"]
+        prompts[entry["turn"]] = f"an event of builder was refused: {refusal}" in text
+    assert any(prompts.values()), prompts
+    assert not prompts[1]
+
+
 def test_two_waves_with_conflicts_are_merged_on_one_branch(project: Project) -> None:  # noqa: F811
     done = begin(project, "--land", "ff", rounds=2)
     assert done.code == 0, done.said

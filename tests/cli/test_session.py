@@ -204,7 +204,18 @@ def test_task_whose_reviewer_always_runs_out_of_time_is_split(project: Project) 
     assert "- [x] task-2.1 (" in text and "- [x] task-3 (" in text, "what depended on it goes on"
     assert "its review ran out of time in every try" in done.out
     report = next(home(project).rglob("task-2-report.md")).read_text()
-    assert "Nobody reviewed the work: its review ran out of time in every try." in report
+    assert "Nobody reviewed the work: its review ran out of time in every try" in report
+
+
+def test_task_whose_reviewer_always_crashes_is_split(project: Project) -> None:  # noqa: F811
+    once = QUICK.format("retries:\n  max_subagent_retries: 1\n")
+    done = begin(project, instructions=once, crash=["TASK_REVIEW task-2"], large=["task-2"])
+    assert done.code == 0, done.said
+    text = (home(project) / "progress.md").read_text()
+    assert "- [C] task-2 (split because its reviewer failed in every try: task-2.1, task-2.2)" in text
+    assert "- [x] task-3 (" in text, "what depended on it goes on"
+    report = next(home(project).rglob("task-2-report.md")).read_text()
+    assert "Nobody reviewed the work: its reviewer failed in every try: exit code 1: I crashed" in report
 
 
 def test_planning_turn_that_hangs_is_tried_again_before_the_user_is_asked(project: Project) -> None:  # noqa: F811

@@ -1,7 +1,8 @@
 """An agent for hats that work side by side: every piece is a file of its own, and a line in a file that all of them change.
 
 SCRIPT names a JSON file with what is out of the ordinary: `slow` (seconds that a builder takes), `fails` (the piece whose
-builder fails), `rounds` (how often there is a wave), `stubborn` (resolvers that do nothing).
+builder fails), `rounds` (how often there is a wave), `rash` (the piece whose builder only claims that all is done),
+`stubborn` (resolvers that do nothing).
 """
 
 import json
@@ -35,6 +36,9 @@ def builder(script: dict, page: str) -> None:
     time.sleep(script.get("slow", 0))
     if piece == script.get("fails"):
         sys.exit("I cannot")
+    if piece == script.get("rash"):
+        subprocess.run([os.environ["RALPH_BIN"], "emit", "LOOP_COMPLETE", "all"], capture_output=True, check=False)
+        return
     Path(f"piece-{piece}.txt").write_text("built\n")
     with Path("shared.txt").open("a") as file:
         file.write(f"{piece}\n")

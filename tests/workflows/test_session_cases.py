@@ -567,18 +567,28 @@ def test_success_names_tasks_without_a_definition_that_the_user_deleted(line: st
     )
 
 
-@pytest.mark.parametrize(
-    ("said", "why"),
-    [
-        ({"end": TurnEnd.FAILED, "error": "the agent crashed"}, "the agent crashed"),
-        ({"answer": {"status": "blocked", "blockers": ["no access", "no time"]}}, "no access; no time"),
-    ],
-)
-def test_reason_of_a_review_without_a_verdict_is_that_of_its_turn(said: dict[str, Any], why: str) -> None:
+def test_reason_of_a_review_without_a_verdict_is_that_of_its_turn() -> None:
+    said = {"answer": {"status": "blocked", "blockers": ["no access", "no time"]}}
     driver = Steady(session(), review_task_1_1=said).until(State.EXECUTING_BATCH)
     while isinstance(driver.rules.decide(driver.state, driver.now), Do):
         driver.next()
-    assert stop_of(driver).reason == f"the review of task-1 produced no usable result: {why}"
+    assert stop_of(driver).reason == "the review of task-1 produced no usable result: no access; no time"
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"end": TurnEnd.FAILED, "error": "exit code 3"}, "its reviewer failed in every try: exit code 3"),
+        ({"end": TurnEnd.WALL}, "its review ran out of time in every try"),
+        ({"end": TurnEnd.IDLE}, "its review ran out of time in every try"),
+    ],
+)
+def test_task_whose_reviewer_gives_no_verdict_in_any_try_is_split(said: dict[str, Any], why: str) -> None:
+    driver = Steady(session(), review_task_1_1=said).until(State.EXECUTING_BATCH)
+    while driver.state.flow_of("task-1").step is not Step.SPLIT:
+        driver.next()
+    assert driver.state.flow_of("task-1").why == why
+    assert not driver.state.flow.is_stopped
 
 
 def test_abort_changes_nothing_in_a_session_that_is_complete() -> None:

@@ -1,6 +1,6 @@
 """The context of a run of hats, which hat receives an event, and how events enter the queue."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from ralph.core.checks import Check, Evidence, Grade
@@ -297,3 +297,11 @@ def refuse_completion(
     message = f"{completion} was refused several times: find out what prevents it" if blockers else ""
     reasons = [*blockers, failed_checks] if failed_checks else blockers
     return send_back(context, state, events, [f"{completion} was refused: {one}" for one in reasons], message=message)
+
+
+def note_abandoned_events(state: HatsState, hat: str, refusals: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The notes for the next turn of each hat, after a turn of this one that published nothing but refused events."""
+    notes = {name: lines for name, lines in state.abandoned.items() if name != hat}
+    if refusals:
+        notes[hat] = tuple(f"an event of {show_role(hat)} was refused: {why}" for why in refusals)
+    return notes

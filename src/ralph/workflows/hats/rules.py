@@ -54,6 +54,7 @@ from ralph.workflows.hats.routing import (
     end_run,
     find_receiver,
     find_wave_of_new_events,
+    note_abandoned_events,
     publish,
     publish_default,
     refuse_completion,
@@ -68,6 +69,7 @@ from ralph.workflows.hats.state import (
     HatsPhase,
     HatsState,
     QueuedEvent,
+    WaveWorker,
     build_report,
     read_state,
     render_state,
@@ -251,13 +253,18 @@ def _describe_wave_problems(before: HatsState, after: HatsState) -> tuple[str, .
     """A notice for the user about each worker of a wave that failed or whose events were refused."""
     if not (before.wave and after.wave):
         return ()
-    known = {worker.event.number: (*worker.notes, worker.failed) for worker in before.wave.workers}
+    known = {worker.event.number: _list_problems(worker) for worker in before.wave.workers}
     return tuple(
-        f"{after.wave.hat}, `{worker.event.topic}` {worker.event.number}: {note}"
+        f"{after.wave.hat}, `{worker.event.topic}` {worker.event.number}: {problem}"
         for worker in after.wave.workers
-        for note in (*worker.notes, worker.failed)
-        if note and note not in known[worker.event.number]
+        for problem in _list_problems(worker)
+        if problem not in known[worker.event.number]
     )
+
+
+def _list_problems(worker: WaveWorker) -> list[str]:
+    refused = [f"an event was refused: {why}" for why in worker.abandoned]
+    return [problem for problem in (*worker.notes, *refused, worker.failed) if problem]
 
 
 def accept_turn(context: HatsContext, state: HatsState, ended: TurnEnded, now: float) -> HatsState:
@@ -275,7 +282,7 @@ def accept_turn(context: HatsContext, state: HatsState, ended: TurnEnded, now: f
         unchanged_turns=0 if has_changes else state.unchanged_turns + 1,
         has_changes=False,
         notes=turn_events.refused,
-        abandoned=_note_abandoned_events(state, id, turn_events),
+        abandoned=note_abandoned_events(state, id, turn_events.abandoned),
         snapshot=change.snapshot if change else state.snapshot,
         not_before=now + context.settings.cooldown,
     )
@@ -327,15 +334,6 @@ def _accept_turn_events(context: HatsContext, state: HatsState, hat: Hat | None,
     # The next turn is that of another hat, so the notes are for the user and for it.
     state = replace(state, notes=(*state.notes, *state.abandoned.get(hat.id if hat else COORDINATOR, ())))
     return publish_default(context, state, handled, hat)
-
-
-def _note_abandoned_events(state: HatsState, hat: str, turn_events: TurnEvents) -> dict[str, tuple[str, ...]]:
-    """The notes for the next turn of each hat, after a turn of this one."""
-    others = {name: notes for name, notes in state.abandoned.items() if name != hat}
-    if not turn_events.abandoned:
-        return others
-    source = show_role(hat)
-    return {**others, hat: tuple(f"an event of {source} was refused: {why}" for why in turn_events.abandoned)}
 
 
 def _publish_events(context: HatsContext, state: HatsState, hat: Hat | None, turn_events: TurnEvents) -> HatsState:

@@ -125,6 +125,8 @@ class WaveWorker:
     """The commit that merged its work."""
     failed_turns: int = field(default=0, metadata=former_name("tries"))
     """How many turns it had, if all of them failed."""
+    abandoned: tuple[str, ...] = ()
+    """Why its events were refused, if it knew it and ended without any event."""
 
 
 @dataclass(frozen=True)

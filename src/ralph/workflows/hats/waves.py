@@ -21,6 +21,7 @@ from ralph.workflows.hats.routing import (
     describe_silence,
     end_run,
     find_receiver,
+    note_abandoned_events,
     publish,
 )
 from ralph.workflows.hats.state import TASK_RESUME, HatsPhase, HatsState, QueuedEvent, Wave, WaveWorker, WorkerStep
@@ -166,7 +167,15 @@ def _accept_worker_events(
         else:
             events = (NewEvent(TASK_RESUME, describe_silence((worker.event,), hat)),)
     return _with_worker(
-        state, replace(worker, step=WorkerStep.MERGE, turn=ended.turn, said=events, by_engine=is_silent)
+        state,
+        replace(
+            worker,
+            step=WorkerStep.MERGE,
+            turn=ended.turn,
+            said=events,
+            by_engine=is_silent,
+            abandoned=turn_events.abandoned,
+        ),
     )
 
 
@@ -206,8 +215,16 @@ def _end_wave(context: HatsContext, state: HatsState, hat: Hat) -> HatsState:
     failed = [worker for worker in wave.workers if worker.failed]
     has_changes = wave.has_changes or state.has_changes
     trees = {**state.trees, hat.id: state.snapshot} if state.snapshot else state.trees
+    refusals = [why for worker in wave.workers for why in worker.abandoned]
+    abandoned = note_abandoned_events(state, hat.id, list(dict.fromkeys(refusals)))
     state = replace(
-        state, unchanged_turns=0 if has_changes else state.unchanged_turns + 1, has_changes=False, notes=(), trees=trees
+        state,
+        unchanged_turns=0 if has_changes else state.unchanged_turns + 1,
+        has_changes=False,
+        # The user reads them, and the hat that receives what the wave published.
+        notes=abandoned.get(hat.id, ()),
+        abandoned=abandoned,
+        trees=trees,
     )
     if len(failed) == len(wave.workers):
         state = replace(state, failures=state.failures + max(1, *(worker.failed_turns for worker in failed)))

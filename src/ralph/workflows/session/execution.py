@@ -35,6 +35,12 @@ _MAX_QUOTED_CHARS = 4000
 MAX_WHY_CHARS = 2000
 """Characters of the output of checks for the next attempt; its prompt has room for a few more (`prompts.WHY_BUDGET`)."""
 _MAX_FILES = 20
+REVIEW_FAILURES = {
+    TurnEnd.WALL: "its review ran out of time in every try",
+    TurnEnd.IDLE: "its review ran out of time in every try",
+    TurnEnd.FAILED: "its reviewer failed in every try",
+}
+"""How a reviewer ends that gives no verdict although it was tried again, and what the task's line says about it."""
 
 
 def advance_tasks(settings: SessionSettings, state: SessionState) -> SessionState:
@@ -149,8 +155,8 @@ def accept_review(
         part = f"### Review Summary\nThe user asked for something else, so the work was not reviewed: {rescoped}"
         state = _with_review(settings, state, task, part, qualified=False)
         return _plan_task_again(settings, state, task, rescoped, now)
-    if result.end in (TurnEnd.WALL, TurnEnd.IDLE) and not settings.layout.is_classic:
-        return _follow_late_review(settings, state, task, now)
+    if result.end in REVIEW_FAILURES and not settings.layout.is_classic:
+        return _fail_without_review(settings, state, task, result, now)
     if result.end is not TurnEnd.FINISHED or answer.get("status") != "completed":
         why = describe_failure(result) or str(result.end)
         if result.end is TurnEnd.WALL:
@@ -174,14 +180,17 @@ def accept_review(
     return state.with_task_flow(task, step=Step.MERGE).with_flow(queue=queue)
 
 
-def _follow_late_review(settings: SessionSettings, state: SessionState, task: str, now: float) -> SessionState:
-    """After a reviewer that ran out of time in every try: split the task. A task that is a part already fails."""
-    why = "its review ran out of time in every try"
-    part = f"### Review Summary\nNobody reviewed the work: {why}."
+def _fail_without_review(
+    settings: SessionSettings, state: SessionState, task: str, result: TurnResult, now: float
+) -> SessionState:
+    """After a reviewer that gave no verdict in any try: split the task. A task that is a part already fails."""
+    failure = REVIEW_FAILURES[result.end]
+    why = f"{failure}: {result.error}" if result.end is TurnEnd.FAILED and result.error else failure
+    part = f"### Review Summary\nNobody reviewed the work: {why}"
     state = _with_review(settings, state, task, part, qualified=False)
     is_part = _is_part_of_split(state, task)
-    state = fail_attempt(state, task, now, why, note=why)
-    return state if is_part else state.with_task_flow(task, step=Step.SPLIT, review_was_late=True)
+    state = fail_attempt(state, task, now, why, note=failure)
+    return state if is_part else state.with_task_flow(task, step=Step.SPLIT, review_failure=failure)
 
 
 def finish_tasks_by_reports(settings: SessionSettings, state: SessionState, now: float) -> SessionState:
@@ -232,8 +241,8 @@ def accept_split(
         return fail_attempt(state, task, now, why)
     texts = {settings.layout.task(number, name): tasks.render_task(one, stamp(now)) for name, one in children.items()}
     flow, cause = state.flow_of(task), "split because the agent failed in every try"
-    if flow.review_was_late:
-        cause = "split because its review ran out of time in every try"
+    if flow.review_failure:
+        cause = f"split because {flow.review_failure}"
     elif flow.timeouts >= SPLIT_AFTER:
         cause = "split due to timeouts"
     state = state.with_marker(task, Marker.CANCELLED, f"{cause}: {', '.join(children)}")

@@ -44,8 +44,8 @@ class TaskFlow:
     attempts_in_iteration: int = field(default=0, metadata=former_name("tries"))
     """How many of the attempts were in this iteration."""
     timeouts: int = 0
-    review_was_late: bool = False
-    """Whether the reviewer of the last attempt ran out of time in every try."""
+    review_failure: str = ""
+    """Why the last attempt has no review, although its reviewer was tried again: it ran out of time, or failed."""
     why: str = ""
     """Why the last attempt failed."""
     check_results: str = field(default="", metadata=former_name("checked"))
