@@ -347,8 +347,9 @@ def test_a_resumed_session_is_in_progress_again_when_a_merge_is_its_first_result
         if merge and review:
             break
         driver.take(driver.answer(next((work for work in decision.work if work is not merge), decision.work[0])))
-    failed = TurnResult(TurnEnd.FAILED, driver.now, driver.now + 1, error="boom")
-    driver.take(TurnEnded(review.key, 99, review.role, 1, failed))
+    no_verdict = {"status": "blocked", "blockers": ["boom"]}
+    blocked = TurnResult(TurnEnd.FINISHED, driver.now, driver.now + 1, answer=no_verdict)
+    driver.take(TurnEnded(review.key, 99, review.role, 1, blocked))
     driver.take(RunEnded(Outcome.BLOCKED, "boom", Spent(), Limits()))
     assert driver.state.metadata.status is Status.BLOCKED
     driver.state = driver.rules.load(driver.documents)
