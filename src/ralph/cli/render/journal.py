@@ -342,8 +342,8 @@ def _turn_started(renderer: Renderer, entry: TurnStarted) -> list[str]:
 def _task_changed(renderer: Renderer, entry: TaskChanged) -> list[str]:
     name = f"{entry.task} {entry.title}".strip()
     reason = shorten(one_line(entry.reason), 300).rstrip(".")
-    next_attempt = f"attempt {entry.attempt + 1} of {entry.most_attempts} follows"
-    used_up = f"no attempt is left ({entry.attempt} of {entry.most_attempts})"
+    next_attempt = f"another attempt follows ({entry.attempt + 1} of {entry.most_attempts} in this iteration)"
+    used_up = f"no attempt is left in this iteration ({entry.attempt} of {entry.most_attempts})"
     match entry.state:
         case TaskState.PLANNED:
             return [f"  wave {entry.wave}: {name}" + (f" ({reason})" if reason else "")]
