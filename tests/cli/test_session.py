@@ -157,6 +157,8 @@ def test_learned_knowledge_waits_for_the_user(project: Project, word: str, kept:
     assert told["current_state"] == "KNOWLEDGE_APPROVAL"
     assert f"ralph session approve {told['session_id']}" in done.out
     assert not (project.root / ".docs").exists()
+    empty = project.ralph("session", "approve", told["session_id"], "")
+    assert (empty.code, "the message is empty" in empty.err) == (2, True), "it does not keep everything"
     done = project.ralph("session", word, told["session_id"])
     assert done.code == 0, done.said
     assert (project.root / ".docs" / "how-to" / "make-files.md").exists() is kept

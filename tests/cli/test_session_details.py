@@ -254,7 +254,7 @@ def test_changed_check_of_a_session_counts_only_if_its_reviewer_accepts_it(
 ) -> None:
     done = begin_with_script_as_check(project, classic_layout=classic_layout, accept=True)
     assert done.code == 0, done.said
-    assert "unproven. Tests and settings as they were before the run do not confirm the work" in done.out
+    assert "Not proven so far: Tests and settings as they were before the run do not confirm the work" in done.out
     assert "Evidence: judged. The checks also pass in a clean checkout." in done.out
     assert "The reviewer of the session read and accepted 1 changed test or settings file." in done.out
     [review] = [one for one in project.journal("turn.started") if one["key"].startswith("review:session-")]

@@ -337,6 +337,9 @@ def approve(words: tuple[str, ...], items: tuple[str, ...], message: str, as_jso
     MESSAGE says in your own words what to keep; a librarian selects it. Default: all.
     """
     refuse_inside_a_turn()
+    if "" in words:
+        # An empty message would keep everything, which is the opposite of naming something.
+        raise UsageError("the message is empty", todo="say what to keep, or leave it out to keep all")
     found, text = choose_session_and_text(open_project(), words, "message")
     if (bool(items) + bool(message) + bool(text)) > 1:
         raise UsageError("--item, --message and MESSAGE all say what to keep", todo="use only one of them")

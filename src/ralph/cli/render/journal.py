@@ -300,9 +300,9 @@ def merged_lines(entry: MergeEnded) -> list[str]:
 def checked_lines(verdict: Verdict) -> list[str]:
     """The results of checks, and the findings of the guards."""
     found = [f"  {f.severity.upper()} {f.place} [{f.rule}] {f.sentence}" for f in verdict.findings]
-    # The evidence of a success is said at the end of the run.
+    # The evidence of a success is said at the end of the run. Until then a judge or a reviewer may still decide.
     is_open = verdict.evidence and not verdict.passed and not verdict.blocking_findings
-    evidence = [f"  {verdict.evidence.sentence}"] if verdict.evidence and is_open else []
+    evidence = [f"  Not proven so far: {verdict.evidence.reason}"] if verdict.evidence and is_open else []
     problem = verdict.rehearsal.problem if verdict.rehearsal else ""
     if problem:
         found.append(f"note: a clean checkout does not give the same result: {problem} {_HOW_TO_PREPARE}")
