@@ -172,6 +172,18 @@ def test_task_that_the_user_cancels_by_hand_is_confirmed_in_words(project: Proje
     assert project.ralph("session", "show", "--json").json["tasks_summary"]["cancelled"] == 1
 
 
+def test_repair_counts_the_tasks_as_the_list_does(project: Project) -> None:  # noqa: F811
+    session = stopped(project, "standard")
+    place = session / "progress.md"
+    place.write_text(place.read_text().replace("- [ ] task-4", "- [C] task-4"))
+    done = project.ralph("session", "repair")
+    assert "metadata.yaml: the numbers of tasks are those of progress.md" in done.out, done.said
+    metadata = (session / "metadata.yaml").read_text()
+    assert "cancelled: 1" in metadata
+    assert project.ralph("session", "repair").out == "Nothing was wrong.\n"
+    assert resume(project, "standard").code == 0
+
+
 def test_tasks_that_need_a_cancelled_one_are_named(project: Project) -> None:  # noqa: F811
     session = stopped(project, "standard")
     place = session / "progress.md"

@@ -104,6 +104,7 @@ UPDATE = "plan-update-"
 """A classic session has a planning step for every update of the user: this and its number."""
 REPLANNING = ("plan-rebrainstorm", "plan-reresearch", "plan-update", "plan-rebreakdown")
 _BEGUN = (State.INITIALIZING, State.PLANNING, State.REPLANNING)
+_COUNTS = ("total", "completed", "failed", "pending", "cancelled")
 _ITERATION = re.compile(r"\(iteration (\d{1,6})\b")
 
 
@@ -200,6 +201,10 @@ def _repair_standard(
     known, text = _repair_metadata(layout, files, read, rebuilt)
     if text != files.get(layout.metadata):
         done.append(f"metadata.yaml: rebuilt from the files, in iteration {known.iteration} and state {known.state}")
+    elif removes_stray_lines and any(getattr(known, name) != getattr(rebuilt, name) for name in _COUNTS):
+        known = replace(known, **{name: getattr(rebuilt, name) for name in _COUNTS}, updated_at=at)
+        text = metadata.render_metadata(known, text)
+        done.append("metadata.yaml: the numbers of tasks are those of progress.md")
     if layout.progress(iteration) not in files and known.state not in _BEGUN:
         progress = _set_row(layout, files, progress, known)
     path = layout.iteration_metadata(known.iteration)
