@@ -639,7 +639,7 @@ def find_unread_feedback(session: UserSession) -> list[str]:
         return []
     found = []
     for place in sorted(session.home.glob("iterations/*/feedbacks/*/")):
-        if place.is_dir() and any(place.iterdir()) and not (place / FEEDBACK).is_file():
+        if place.is_dir() and not (place / FEEDBACK).is_file():
             path = place.relative_to(session.project.root).as_posix()
             found.append(
                 f"{path}/ has no {FEEDBACK}, so Ralph does not read it: write your feedback there, then resume"
