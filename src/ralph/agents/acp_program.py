@@ -195,7 +195,7 @@ class AcpSteering:
         return answer
 
     async def _send_messages(self, directory: str) -> None:
-        """Look for messages, send them, and mark them as received. Refused ones wait for the next turn."""
+        """Claim messages and pass them on to the agent. If the agent refuses them, they wait for the next turn."""
         if not directory or self.agent not in (*ANSWERS_SECOND_PROMPT, *IGNORES_SECOND_PROMPT, *STEER_METHODS):
             return
         while not self._is_over:

@@ -1,8 +1,8 @@
 """Messages of the user that reach an agent while it works; also the program that the hooks of agents run.
 
-A message is the file `NAME.txt` in the directory RALPH_MESSAGES of the turn. The receiver renames it to
+A message is the file `NAME.txt` in the directory RALPH_MESSAGES of the turn. A process claims it by renaming it to
 `NAME.received.MEANS`: if several try at once, one gets it. As a program, `python -S -I live_messages.py AGENT:EVENT`
-receives all messages and prints them in the form that the agent expects after that event. It imports nothing of
+claims all messages and prints them in the form that the agent expects after that event. It imports nothing of
 Ralph, so that it starts quickly.
 """
 
@@ -20,7 +20,7 @@ def claim_messages(directory: str, means: str) -> list[str]:
 
 
 def rename_waiting(directory: str, ending: str) -> list[tuple[str, str]]:
-    """Rename all messages that wait, so that no other process takes them. Returns names and texts, the oldest first."""
+    """Rename all messages that wait, so that no other process claims them. Returns names and texts, the oldest first."""
     taken = []
     for file_name in _list_names(directory, waiting=True):
         name = file_name.removesuffix(WAITING)
@@ -40,7 +40,7 @@ def rename_message(directory: str, name: str, old: str, new: str) -> bool:
 
 
 def list_received(directory: str) -> list[tuple[str, str]]:
-    """The messages that were received, oldest first: the name of each, and by which means."""
+    """The messages that were claimed, oldest first: the name of each, and by which means."""
     parts = (file_name.rpartition(RECEIVED) for file_name in _list_names(directory, waiting=False))
     return [(name, means) for name, _, means in parts if name]
 
@@ -56,7 +56,7 @@ def _list_names(directory: str, *, waiting: bool) -> list[str]:
 
 
 def _modified_at(entry: "os.DirEntry[str]") -> int:
-    """When a message was written; 0 if another process has just taken it."""
+    """When a message was written; 0 if another process has just claimed it."""
     try:
         return entry.stat(follow_symlinks=False).st_mtime_ns
     except FileNotFoundError:
@@ -74,7 +74,7 @@ def format_for_agent(agent: str, event: str, text: str) -> object:
 
 
 def main(agent: str, event: str) -> None:
-    """Receive and print what waits. A sub-agent, which has an `agent_id`, does not get the messages of its agent."""
+    """Claim and print what waits. A sub-agent, which has an `agent_id`, does not get the messages of its agent."""
     import json
 
     try:

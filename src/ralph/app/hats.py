@@ -280,7 +280,7 @@ class HatsRequest:
 def plan_hats(project: Project, request: HatsRequest, options: RunOptions) -> NewRun:
     """Check the request for a run of hats, and turn it into a run that can be created."""
     loaded = load_preset(project.root, request.given, request.preset, settings_dir=project.settings_dir)
-    preset = _with_promise(loaded.preset, request.completion_promise)
+    preset = _with_completion(loaded.preset, request.completion_promise)
     config = with_limits(loaded.preset, loaded.config)
     objective = _read_objective(project, preset, request.prompt, request.prompt_file)
     source = find_work_source(
@@ -330,13 +330,13 @@ def plan_hats(project: Project, request: HatsRequest, options: RunOptions) -> Ne
     )
 
 
-def _with_promise(preset: Preset, promise: str | None) -> Preset:
-    """The preset with the word that an option gives it."""
-    if promise is None:
+def _with_completion(preset: Preset, completion: str | None) -> Preset:
+    """The preset with the completion promise that `--completion-promise` names."""
+    if completion is None:
         return preset
-    if not promise.strip():
+    if not completion.strip():
         raise UsageError("--completion-promise is empty", todo="use a word that a hat publishes when the work is done")
-    return preset.model_copy(update={"completion_promise": promise.strip()})
+    return preset.model_copy(update={"completion_promise": completion.strip()})
 
 
 def _with_hats(

@@ -35,7 +35,7 @@ class WorkflowKind:
     observers: Callable[[Path, str], tuple[Observer, ...]] = lambda root, run: ()
     """Observers of every run, for example the memory of loops."""
     required_roles: tuple[str, ...] = ()
-    """The roles that must all receive a message to everyone before it is filed. If empty, one receiver is enough."""
+    """The roles that must all receive a message to everyone before it is archived. If empty, one receiver is enough."""
 
 
 def find_workflow_kind(workflow: str) -> WorkflowKind:

@@ -96,8 +96,9 @@ def steer(message: str, role: str, run: str | None, now: bool, as_json: bool) ->
     """Give MESSAGE as guidance to the agents of a run. It stays in force until the run ends.
 
     These agents receive it in the middle of a turn, with their next step: claude, codex, gemini, opencode, copilot, qwen, pi
-    and mini, and most agents through ACP. Any other agent receives it with its next turn, or at once with --now. `ralph
-    signals` shows who received it, and with what effect.
+    and mini, and most agents through ACP. Any other agent is asked to run `ralph tools signals`
+    while it works. If it does not, it receives the message with its next turn, or at once with --now. `ralph signals` shows
+    who received it, and with what effect.
     """
     signal = Signal("", SignalType.STEER, message, now=now)
     return _show_posted(post_signal(open_project(), signal, role, run), as_json=as_json)

@@ -287,7 +287,7 @@ class DocumentEdited:
 
     path: str
     content: str = ""
-    """What is in it now; not journaled, for it may be large. A copy is kept beside the journal."""
+    """What is in it now; not journaled, because it may be large. If Ralph overwrites it, a copy is kept in `edited/`."""
 
 
 NOT_ISOLATED = "not isolated"

@@ -63,7 +63,7 @@ class TurnRequest:
     task: str = ""
     """The task whose worktree it uses; empty for planners, also if they change one task."""
     worktree: str = ""
-    """The worktree in which it runs, as `<task>/<attempt>`, or `look/<n>` if it only reads; empty for the run's own tree."""
+    """The worktree in which it runs, as `<task>/<attempt>`, or `look/<n>` without a task; empty for the run's own tree."""
     reads_only: bool = False
     """Whether its changes are discarded afterwards."""
     merges_run_branch: bool = False
@@ -90,7 +90,7 @@ class TurnRequest:
     """Documents to put into the outbox before the turn, for the agent to change."""
     draft_outputs: tuple[tuple[str, str], ...] = ()
     """Which drafts it may change or add to, as patterns, and as what they are handed over."""
-    promise_blockers: Mapping[str, str] = field(default_factory=dict)
+    gate_blockers: Mapping[str, str] = field(default_factory=dict, metadata=former_name("promise_blockers"))
     """The required topics of a run of hats that do not let it complete yet, and why."""
     is_withdrawn: bool = False
     """Whether only an earlier engine asked for it. If its agent runs, it is adopted; it is never started."""
@@ -222,7 +222,7 @@ class TurnResult:
     error: str = ""
     """What went wrong, for the user and for the next prompt."""
     answer: Mapping[str, Any] | None = None
-    """The validated `result.json`."""
+    """The validated answer: `result.json`, or the last JSON block of the final message."""
     answer_errors: tuple[str, ...] = ()
     resets_at: float | None = None
     """When the provider's limit ends, if the agent reported it."""

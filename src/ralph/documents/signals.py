@@ -44,7 +44,7 @@ POLL_FOR_MESSAGES = PromptPart(
     place=Place.MESSAGES,
     heading="# Messages while you work",
 )
-"""For agents that cannot receive messages in the middle of a turn."""
+"""For agents without hooks and without live input."""
 
 
 def parse_signal(name: str, text: str) -> Signal:

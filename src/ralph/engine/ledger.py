@@ -80,7 +80,7 @@ class AcceptedSignal:
 
 @dataclass(frozen=True)
 class RefusedSignal:
-    """A file in the mailbox that was set aside."""
+    """A file in the mailbox that was refused."""
 
     name: str
     reason: str

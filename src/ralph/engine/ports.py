@@ -25,7 +25,9 @@ S = TypeVar("S")
 
 
 class Workflow(Protocol[S]):
-    """The rules that say what happens next. They are pure, except for two functions that are passed in and read files."""
+    """The rules that say what happens next. They are pure, except for `Loop.recall` and
+    `SessionSettings.compile_task_checks`: these are passed in, and read files.
+    """
 
     def load(self, documents: Mapping[str, str]) -> S:
         """The state that the documents describe; the initial state if there are none."""
@@ -125,10 +127,10 @@ class UserRefsPort(Protocol):
 
 
 class CommitterPort(Protocol):
-    """Commits the work to the user's branch."""
+    """Commits the work to the branch of the run's tree: the user's, or with `--worktree` the run's own."""
 
     def commit(self, request: Commit) -> WorkCommitted:
-        """Commit what was changed since before the run, once: asked again, it finds the commit that it made."""
+        """Commit what changed since the last commit of the run. A second call with the same request finds that commit."""
 
 
 class MergerPort(Protocol):
@@ -169,7 +171,10 @@ class MailboxPort(Protocol):
         """The signals that wait, in the order in which to accept them, and files that are not valid signals."""
 
     def archive(self, signal: Signal, action: str, missed: tuple[str, ...] | None = None) -> None:
-        """Archive an accepted signal, with the roles that did not receive it if it was for all."""
+        """Archive a signal that was accepted, or refused because it came too late.
+
+        `missed` names the roles that did not receive it, if it was for all.
+        """
 
     def reject(self, signal: Signal | InvalidSignalFile, reason: str) -> None:
         """Move a refused file out of the mailbox: no turn will ever receive it."""
@@ -178,7 +183,7 @@ class MailboxPort(Protocol):
         """Write into the file of a signal when the role that it is for received it."""
 
     def acknowledge(self, signal: Signal, role: str, facts: Mapping[str, object]) -> None:
-        """Note that a role has received a signal."""
+        """Write the ack of a signal: which role received it, in which turn, and how it responded."""
 
 
 class QuestionsPort(Protocol):

@@ -38,7 +38,7 @@ _MAX_ID_BYTES = 150
 
 
 class SignalDelivery:
-    """Accepts the signals of a run, and delivers them to its turns."""
+    """Accepts or refuses the signals of a run, and sends accepted ones to its running turns."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class SignalDelivery:
             self._ports.mailbox.archive(signal, reason)
 
     def _find_reason_to_refuse(self, signal: Signal, stage: Callable[[], Stage]) -> str:
-        """Why no turn will ever take a signal; empty if one may."""
+        """Why no turn will ever receive a signal; empty if one may."""
         if self._is_for_unknown_role(signal):
             roles = self._ledger.signals.roles
             return f"there is no role {signal.target!r} here; the roles are {', '.join(roles)}"
@@ -186,7 +186,10 @@ class SignalDelivery:
         return replace(signal, assigned_id=f"{signal.stamp}-{signal.name.encode()[-100:].decode(errors='ignore')}")
 
     def _archive_if_done_with_file(self, signal: Signal) -> None:
-        """Archive an accepted signal. A signal to all roles stays until all have received it."""
+        """Move the file of a signal that was accepted or refused before.
+
+        A message to all roles stays until every required role has received it, or any turn if no role is required.
+        """
         log, mailbox = self._ledger.signals, self._ports.mailbox
         id = log.ids[signal.name, signal.stamp]
         if not id:
@@ -245,7 +248,7 @@ class SignalDelivery:
                 facts |= {"response": receipt.response, "note": receipt.note}
             self._ports.mailbox.acknowledge(accepted.signal, role, facts)
             if accepted.signal.target and accepted.signal.type in MESSAGE_ONLY_TYPES:
-                # Its file was moved when the run took it, before any turn had it.
+                # Its file was archived when the run accepted it, before any turn received it.
                 first = min(one.at for one in accepted.receipts)
                 self._ports.mailbox.record_receipt(
                     accepted.signal, f"received by {accepted.describe_receipts()}", first

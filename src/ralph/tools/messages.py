@@ -11,7 +11,7 @@ from ralph.documents.agent.events import (
     find_contradiction,
     find_publish_fault,
     find_topic_fault,
-    list_promise_blockers,
+    list_gate_blockers,
     load_json,
     parse_events,
     render_event,
@@ -70,20 +70,20 @@ def _check_event(args: "dict[str, Any]", path: str, topic: str, payload: str, **
     if rules and (fault := find_publish_fault(rules, topic, payload)):
         raise ToolError(fault, advise_instead(rules, topic))
     if isinstance(rules, dict) and topic == rules.get("completion"):
-        _check_promise(rules, path, topic)
+        _check_completion(rules, path, topic)
     return render_event(topic, value, args.get("ts") or files.now(), **more)
 
 
-def _check_promise(rules: object, path: str, promise: str) -> None:
+def _check_completion(rules: object, path: str, completion: str) -> None:
     """Refuse the completion promise if required events are missing, or an event of the same turn contradicts it."""
     published, _, _ = parse_events(files.read(path))
     topics = [event.topic for event in published]
     if topic := find_contradiction(rules, topics):
-        what = f"`{promise}` contradicts `{topic}`, which you published in this turn"
-        todo = f"if work is left, end the turn; if not, delete the line of `{topic}` from {path} and publish `{promise}` again"
+        what = f"`{completion}` contradicts `{topic}`, which you published in this turn"
+        todo = f"if work is left, end the turn; if not, delete the line of `{topic}` from {path} and publish `{completion}` again"
         raise ToolError(what, todo)
-    if reasons := list_promise_blockers(rules, topics):
-        raise ToolError(f"`{promise}` was refused: {'; '.join(reasons)}", advise_instead(rules, promise))
+    if reasons := list_gate_blockers(rules, topics):
+        raise ToolError(f"`{completion}` was refused: {'; '.join(reasons)}", advise_instead(rules, completion))
 
 
 def find_publish_rules(path: str) -> object:

@@ -58,11 +58,11 @@ class QueuedMerge:
     text: str = ""
     """The definition of the task, for an agent that has to resolve a conflict."""
     resolver_turns: int = field(default=0, metadata=former_name("resolves"))
-    """The number of turns of resolvers so far."""
+    """The number of resolver turns so far, with the one that was just requested."""
     failures: int = 0
     """How many of them did not resolve the conflict."""
     overtaken: int = 0
-    """How often a resolver failed only because other work was merged meanwhile."""
+    """How often the merge failed after a resolver turn, and other work had been merged meanwhile."""
     resolving: bool = False
     last: MergeEnded | None = None
     """The result of the last try to merge it."""

@@ -289,7 +289,7 @@ class LocalTurns:
         hat = hats.hat(request.role)
         # A turn that resolves a conflict has no hat, and may publish nothing.
         is_of_hat = hat or request.role == COORDINATOR
-        rules = hats.list_publish_rules(request.role, request.promise_blockers) if is_of_hat else NO_PUBLISHING
+        rules = hats.list_publish_rules(request.role, request.gate_blockers) if is_of_hat else NO_PUBLISHING
         silent = {"RALPH_MAY_ASK": "no"} if hat and not hat.may_ask else {}
         return {PUBLISH_RULES_VARIABLE: dump(rules), **silent}
 

@@ -183,7 +183,7 @@ def find_family(topic: str) -> str:
     return topic.rpartition(".")[0] or topic
 
 
-def list_promise_blockers(rules: object, topics: "Iterable[str]") -> list[str]:
+def list_gate_blockers(rules: object, topics: "Iterable[str]") -> list[str]:
     """Why required events do not let the run complete after a turn has published these topics."""
     required = rules.get("required") if isinstance(rules, dict) else None
     if not isinstance(required, dict):

@@ -137,7 +137,7 @@ class HatsContext:
             inbox=list_inbox(state),
             outputs=(EVENTS, REFUSED_EVENTS),
             accepts_failed_documents=True,
-            promise_blockers=self.find_gate_blockers(state),
+            gate_blockers=self.find_gate_blockers(state),
         )
 
     def request_judgment(self, state: HatsState) -> TurnRequest:

@@ -514,7 +514,7 @@ def _complete_run(context: HatsContext, state: HatsState) -> HatsState:
 
 
 def advance(context: HatsContext, state: HatsState, now: float) -> HatsState:
-    """Enter the next phase: checks, a commit, a wave, a turn, or the end of a run that is stuck.
+    """Enter the next phase: checks, a commit, a wave, a turn, or the end of a run that is stuck or needs an answer.
 
     A run that is over stays so. A run that rests waits until there is an event in the queue, or one that needs the checks.
     """

@@ -134,11 +134,16 @@ def add_update(state: SessionState, asked: str, when: str) -> SessionState:
 def accept_checks(
     settings: SessionSettings, state: SessionState, task: str, verdict: Verdict, now: float
 ) -> SessionState:
-    """After the checks of a task: a task whose checks fail is not reviewed, it fails."""
+    """After the checks of a task: if one fails, or a guard found something, the attempt fails without a review."""
     outputs = describe_verdict(verdict)
     if verdict.passed:
         return state.with_task_flow(task, step=Step.REVIEW, check_results=outputs)
     summary = "The engine ran the checks that the success criteria name. They failed, so no reviewer was started."
+    if verdict.results and not verdict.not_passed:
+        summary = (
+            "The engine ran the checks that the success criteria name. They passed, but the work cannot be accepted,"
+            " so no reviewer was started."
+        )
     part = f"### Review Summary\n{summary}\n\n{fence(outputs)}"
     state = _with_review(settings, state, task, part, qualified=False)
     return fail_attempt(state, task, now, describe_verdict(verdict, MAX_WHY_CHARS))
