@@ -375,6 +375,9 @@ class SimSnapshots:
     def changed_files(self) -> Sequence[FileStat]:
         return [FileStat("works.py", 2, 1)]
 
+    def list_planted_programs(self) -> Sequence[str]:
+        return []
+
 
 @dataclass
 class Onlooker:

@@ -1,7 +1,6 @@
 """The git directory of a turn: the agent works in it as in the user's, and the user's stays as it is."""
 
 import hashlib
-import time
 from pathlib import Path
 
 import pytest
@@ -214,5 +213,36 @@ def test_a_repository_that_the_user_made_before_the_run_is_not_named(place: Plac
     place.git("-C", "mine", "config", "core.fsmonitor", "my-monitor")
     place.git("add", "mine")
     place.git("commit", "-qm", "mine")
-    time.sleep(1.1)  # the time of a snapshot is in whole seconds
-    assert "starts programs" not in place.loop("touch done.txt")
+    (place.root / ".vscode").mkdir()
+    (place.root / ".vscode" / "tasks.json").write_text("{}")
+    said = place.loop("git -C mine status > /dev/null; touch done.txt")
+    assert "starts programs" not in said
+    assert "can start programs" not in said
+
+
+@pytest.mark.parametrize(
+    ("script", "named"),
+    [
+        ("git init -q sub; git -C sub config core.fsmonitor evil", "sub is a separate git repository"),
+        ("git init -q --bare deep.d; git -C deep.d config core.fsmonitor evil", "deep.d is a separate git repository"),
+        ("git init -q ignored/sub; git -C ignored/sub config core.fsmonitor evil", "ignored/sub is a separate git"),
+        (
+            "git init -q --separate-git-dir=other sub; git -C sub config core.fsmonitor evil",
+            "sub is a separate git repository",
+        ),
+        ("mkdir sub; mv prepared sub/.git", "sub is a separate git repository"),
+        ("printf 'notify: {command: evil}\\n' > ralph.yml", "ralph.yml can start programs later"),
+        ("mkdir -p package; echo 'checks: {}' > package/ralph.yml", "package/ralph.yml can start programs later"),
+        ("echo evil > ignored/.envrc", "ignored/.envrc can start programs later"),
+    ],
+)
+def test_what_an_agent_plants_is_named_on_the_screen_and_in_the_report(place: Place, script: str, named: str) -> None:
+    (place.root / ".gitignore").write_text("ignored\nprepared\n")
+    (place.root / "ignored").mkdir()
+    place.git("init", "-q", "--bare", "prepared")
+    place.git("-C", "prepared", "config", "core.fsmonitor", "evil")
+    place.git("-C", "prepared", "config", "core.bare", "false")
+    said = place.loop(f"{script}; touch done.txt", code=None)
+    [report] = place.root.glob(".aiwg/ralph/completion-*.md")
+    assert named in " ".join(said.split())
+    assert named in report.read_text()

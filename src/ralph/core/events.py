@@ -322,6 +322,8 @@ class RunEnded:
     """What turns changed that were interrupted; None if there is no such change."""
     unfinished: tuple[str, ...] = ()
     """What a session left unfinished when it asks for an approval. The reason says it, too."""
+    starts_programs: tuple[str, ...] = ()
+    """What is new or changed in the tree and starts programs later, outside the sandbox."""
 
     @property
     def is_exposed(self) -> bool:

@@ -128,6 +128,7 @@ class Kernel(Generic[S]):
             await self._jobs.stop_turns("stopped")
             raise
         files = self.ports.snapshots.changed_files() if self.ports.snapshots else ()
+        starts_programs = tuple(self.ports.snapshots.list_planted_programs()) if self.ports.snapshots else ()
         self._jobs.snapshot_after_checks()
         self._accept_event(
             RunEnded(
@@ -145,6 +146,7 @@ class Kernel(Generic[S]):
                 allowance=self.ledger.allowance,
                 unverified_change=self.ledger.add_up_unsettled_changes(),
                 unfinished=stop.unfinished,
+                starts_programs=starts_programs,
             )
         )
         return stop

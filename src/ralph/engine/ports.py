@@ -104,6 +104,9 @@ class SnapshotsPort(Protocol):
     def changed_files(self) -> Sequence[FileStat]:
         """What the run changed."""
 
+    def list_planted_programs(self) -> Sequence[str]:
+        """What is new or changed since the run started and starts programs later, one sentence each."""
+
 
 class UserRefsPort(Protocol):
     """The user's branches, tags and stash."""

@@ -52,14 +52,17 @@ _HARMLESS = re.compile(
     re.I | re.S,
 )
 """Settings that agents and git itself write in honest work, and that can neither start a program nor redirect one."""
-_STARTED_LATER = re.compile(
-    r"(?:^|/)(?:\.(?:husky|githooks|claude|codex|gemini|cursor|opencode|devcontainer|github/workflows)/"
-    r"|\.vscode/(?:tasks|settings|launch)\.json$|\.(?:envrc|mcp\.json|gitlab-ci\.yml|pre-commit-config\.yaml)$|lefthook\.ya?ml$)"
+_STARTED_BY_USER = re.compile(
+    r"alias\..*|core\.editor|sequence\.editor|interactive\.difffilter|trailer\..*\.(?:command|cmd)"
+    r"|(?:difftool|mergetool|browser|man)\..*\.(?:cmd|path)|tar\..*\.command|include(?:if\..*)?\.path",
+    re.I | re.S,
 )
-"""Files that make other programs start something: hooks, settings of editors, shells and agents, workflows of CI."""
+"""Settings that start programs only in commands that Ralph does not run, or that come from another file."""
 _OWN_SCOPES = ("local", "worktree")
 _GITLINK = b"\x00\x00\xe0\x00"
 """The mode of a repository inside another one, as the index has it."""
+_BOOLEANS = ("true", "false", "yes", "no", "on", "off", "0", "1", "")
+"""Values of `core.fsmonitor` that name no program."""
 _DEEPEST = 5
 _MAX_RECORD = 16 * 1024 * 1024
 
@@ -121,8 +124,11 @@ class GitDirectory:
 
     def signatures(self) -> tuple[object, ...]:
         """A value that changes when the settings in it change."""
-        files = (self.common / "config", self.path / "config.worktree", self.common / "config.worktree")
-        return tuple(_compute_signature(file) for file in files)
+        return tuple(_compute_signature(file) for file in self.list_settings_files())
+
+    def list_settings_files(self) -> tuple[Path, ...]:
+        """The files with its settings; they need not exist."""
+        return (self.common / "config", self.path / "config.worktree", self.common / "config.worktree")
 
 
 def _compute_signature(path: Path) -> tuple[int, ...] | None:
@@ -138,17 +144,22 @@ def locate_git_directory(cwd: Path, environment: Mapping[str, str]) -> GitDirect
     """The git directory that a command in a directory uses; None if there is none."""
     named = environment.get("GIT_DIR")
     if named:
-        return _with_common(Path(cwd, named))
+        return with_common(Path(cwd, named))
     for directory in (cwd.absolute(), *cwd.absolute().parents):
-        found = _follow_link(directory / ".git")
-        if found is None and all((directory / name).exists() for name in ("HEAD", "objects", "refs")):
+        found = follow_link(directory / ".git")
+        if found is None and is_git_directory(directory):
             found = directory
         if found is not None:
-            return _with_common(found)
+            return with_common(found)
     return None
 
 
-def _follow_link(path: Path) -> Path | None:
+def is_git_directory(path: Path) -> bool:
+    """Whether git takes a directory for a repository, although it is not named `.git`."""
+    return all((path / name).exists() for name in ("HEAD", "objects", "refs"))
+
+
+def follow_link(path: Path) -> Path | None:
     """The git directory at `.git`, which is a directory or a file that names one."""
     if (path / "HEAD").is_symlink() or (path / "HEAD").exists():
         return path
@@ -159,7 +170,8 @@ def _follow_link(path: Path) -> Path | None:
     return Path(path.parent, text[8:].rstrip("\n")) if text.startswith("gitdir: ") else None
 
 
-def _with_common(path: Path) -> GitDirectory:
+def with_common(path: Path) -> GitDirectory:
+    """A git directory, with the one that it shares its settings with."""
     try:
         return GitDirectory(path, path / to_text(read_limited(path / "commondir", 4096)).rstrip("\n"))
     except (OSError, StateError):
@@ -242,9 +254,9 @@ def _find_nested(
     if depth > _DEEPEST:
         return
     for path in _list_gitlinks(git, top, directory, index):
-        found = _follow_link(top / path / ".git")
+        found = follow_link(top / path / ".git")
         if found is not None:
-            inner = _with_common(found)
+            inner = with_common(found)
             yield inner
             yield from _find_nested(git, top / path, inner, inner.path / "index", depth=depth + 1)
 
@@ -277,7 +289,7 @@ def find_programs(git: PlainGit) -> Programs:
     for one in _read_settings(git, directory, fresh=True):
         if one.scope in _OWN_SCOPES and not _HARMLESS.fullmatch(one.key):
             settings[one.key] = (*settings.get(one.key, ()), one.value)
-    files = {f"hooks/{path.name}": _compute_digest(path) for path in _list_hooks(find_hooks(git))}
+    files = {f"hooks/{path.name}": compute_digest(path) for path in list_hooks(find_hooks(git))}
     for name in ("attributes", "exclude", "grafts"):
         data = _read_info(directory.common / "info" / name)
         if data:
@@ -290,13 +302,15 @@ def find_hooks(git: PlainGit) -> Path:
     return Path(git.cwd, os.fsdecode(git.ask("rev-parse", "--git-path", "hooks")).rstrip("\n"))
 
 
-def _list_hooks(directory: Path) -> Iterable[Path]:
+def list_hooks(directory: Path) -> Iterable[Path]:
+    """The hooks in a directory, without the samples that git puts there."""
     if not directory.is_dir():
         return []
     return sorted(path for path in directory.iterdir() if path.is_file() and path.suffix != ".sample")
 
 
-def _compute_digest(path: Path) -> str:
+def compute_digest(path: Path) -> str:
+    """A value that changes if a file changes, or whether it can be executed."""
     try:
         # The mode counts: git skips hooks that are not executable.
         return hashlib.sha256(path.read_bytes() + bytes([path.stat().st_mode & 0o100])).hexdigest()
@@ -346,49 +360,17 @@ def _read_hook(path: Path) -> str:
         return f"(cannot be read: {error})"
 
 
-def starts_later(path: str) -> bool:
-    """Whether a file of a project makes other programs start something."""
-    return bool(_STARTED_LATER.search(path))
-
-
-def list_nested_programs(git: PlainGit, since: float) -> dict[str, str]:
-    """What git would start in each repository inside the tree whose settings or hooks changed after a time, by its path.
-
-    Submodules do not count: their git directories are in that of the user's repository, which agents cannot change.
-    """
-    directory = locate_git_directory(git.cwd, git.env)
-    top = Path(git.env.get("GIT_WORK_TREE") or git.cwd)
-    if directory is None:
-        return {}
-    found = {}
-    index = Path(git.env.get("GIT_INDEX_FILE") or directory.path / "index")
-    for path in _list_gitlinks(git, top, directory, index):
-        inner = _follow_link(top / path / ".git")
-        if inner is None or inner.resolve().is_relative_to(directory.common.resolve()):
-            continue
-        names = _name_programs(git, _with_common(inner), since)
-        if names:
-            found[path] = names
-    return found
-
-
-def _name_programs(git: PlainGit, directory: GitDirectory, since: float) -> str:
-    """The settings and hooks of a repository that start programs and are newer than a time."""
-    files = [directory.path / "config", directory.path / "config.worktree"]
-    names = []
-    if any(_is_newer(file, since) for file in files):
-        own = [one.key for one in _read_settings(git, directory) if one.scope in _OWN_SCOPES]
-        names += [key for key in dict.fromkeys(own) if _PROGRAM.fullmatch(key) or _FIXED.fullmatch(key)]
-    hooks = [path for path in _list_hooks(directory.common / "hooks") if _is_newer(path, since)]
-    return ", ".join([*names, *(f"hooks/{path.name}" for path in hooks)])
-
-
-def _is_newer(path: Path, since: float) -> bool:
-    """Whether a file was changed after a time. This time of a file cannot be set back."""
-    try:
-        return path.lstat().st_ctime > since
-    except OSError:
-        return False
+def list_starting_settings(git: PlainGit, directory: GitDirectory) -> list[str]:
+    """The names of the settings of a repository that start programs when the user runs git in it."""
+    own = [one for one in _read_settings(git, directory) if one.scope in _OWN_SCOPES]
+    switched_off = [one for one in own if one.key == "core.fsmonitor" and one.value.lower() in _BOOLEANS]
+    return list(
+        dict.fromkeys(
+            one.key
+            for one in own
+            if one not in switched_off and any(rule.fullmatch(one.key) for rule in (_PROGRAM, _FIXED, _STARTED_BY_USER))
+        )
+    )
 
 
 def describe_changes_since_start(git: PlainGit) -> list[str]:

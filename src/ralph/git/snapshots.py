@@ -29,7 +29,12 @@ from ralph.git.command import (
     printable,
 )
 from ralph.git.output_files import list_output_files
-from ralph.git.programs import list_nested_programs, starts_later
+from ralph.git.planted_programs import (
+    describe_planted_programs,
+    find_planted_programs,
+    load_found_programs,
+    save_found_programs,
+)
 from ralph.git.snapshot_ref import LatestSnapshot, SnapshotRef
 from ralph.git.submodules import (
     IndexWithSubmodules,
@@ -123,9 +128,12 @@ class Snapshots:
         workspace: Path,
         ref: SnapshotRef,
         known: LatestSnapshot | None,
+        planted_file: Path,
     ) -> None:
         self.repository = repository
         self._git, self._index, self._ref = git, index, ref
+        self._planted_file = planted_file
+        """What of the tree could start programs when the run started."""
         self._restorer = Restorer(git, repository, index, workspace)
         self._latest: str | None = known.commit if known else None
         self._tree: str | None = known.tree if known else None
@@ -135,9 +143,6 @@ class Snapshots:
         self._user_base: tuple[str, str, tuple[str, frozenset[str]]] | None = None
         """The latest snapshot, an earlier one, and that one with the user's changes up to the latest."""
         self._user_has_changed: bool | None = None
-        self._changed: tuple[str, ...] = ()
-        """All files that the last snapshot changed."""
-        self._started_at: float | None = None
         self.submodules: tuple[str, ...] = ()
         """The submodules whose files are in the snapshots."""
 
@@ -181,7 +186,15 @@ class Snapshots:
         index = PrivateIndex(git, repository, left_out, file, raw=raw, outputs=outputs)
         if covered:
             index = IndexWithSubmodules(git, repository, left_out, file, raw=raw, outputs=outputs, submodules=covered)
-        snapshots = cls(git=git, repository=repository, index=index, workspace=workspace, ref=keeper, known=known)
+        snapshots = cls(
+            git=git,
+            repository=repository,
+            index=index,
+            workspace=workspace,
+            ref=keeper,
+            known=known,
+            planted_file=home.resolve() / "starts-programs.json",
+        )
         snapshots.submodules = covered
         return snapshots
 
@@ -194,31 +207,26 @@ class Snapshots:
         """What the snapshots so far do not hold, and what of the changes can start programs later."""
         return tuple(self._index.notices)
 
-    def _warn_about_programs(self, changed: Iterable[str]) -> None:
-        """Notices about changes that make git, an editor, a shell or CI start something, outside the sandbox."""
-        texts = [
-            f"{printable(path)} can start programs later: read the change" for path in changed if starts_later(path)
-        ]
-        if self._started_at is None:
-            self._started_at = self._find_start()
-        for path, names in list_nested_programs(self._index.git, self._started_at).items():
-            place = printable(path)
-            texts.append(
-                f"{place} is a separate git repository that starts programs ({printable(names)}): read {place}/.git/config and "
-                "its hooks before you use git here"
-            )
-        self._index.notices.update(dict.fromkeys(texts))
+    def _warn_about_programs(self, *, is_first: bool) -> None:
+        """Notices about what makes git, an editor, a shell, CI or Ralph start something later, outside the sandbox."""
+        git = self._index.git
+        now = find_planted_programs(git, self._index.own)
+        if is_first:
+            save_found_programs(self._planted_file, now)
+        else:
+            texts = describe_planted_programs(git, load_found_programs(self._planted_file), now)
+            self._index.notices.update(dict.fromkeys(texts))
 
-    def _find_start(self) -> float:
-        """When the first snapshot was taken."""
-        base = self.base()
-        return float(self._git.run("show", "-s", "--format=%ct", base).text) if base else 0.0
+    def list_planted_programs(self) -> list[str]:
+        """What is new or changed since the first snapshot and starts programs later, one sentence each."""
+        now = find_planted_programs(self._index.git, self._index.own)
+        return describe_planted_programs(self._index.git, load_found_programs(self._planted_file), now)
 
     def take(self, label: str) -> Change:
         """Snapshot the tree. An unchanged tree costs one git command and adds nothing."""
-        self._changed = ()
+        is_first = self._latest is None
         change = self._take(label)
-        self._warn_about_programs(self._changed)
+        self._warn_about_programs(is_first=is_first)
         return change
 
     def take_after_checks(self) -> None:
@@ -243,6 +251,7 @@ class Snapshots:
         self._index.drop()
         self._latest = self._tree = self._base = self._refs = None
         self._commit(self._git.resolve_tree(commit), "before the task")
+        self._warn_about_programs(is_first=True)
 
     def base(self) -> str | None:
         """The first snapshot of the run."""
@@ -563,7 +572,6 @@ class Snapshots:
 
     def _count_change(self, sha: str) -> Change:
         counts = self._count_files(f"{sha}^", sha)
-        self._changed = tuple(counts)
         shown = tuple(counts.values())[:COUNTED]
         base = self.base()
         since_start = self._count_files(base, sha) if base else counts

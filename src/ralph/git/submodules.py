@@ -92,7 +92,7 @@ class IndexWithSubmodules(PrivateIndex):
         submodules: tuple[str, ...],
     ) -> None:
         super().__init__(git, repository, (*own, *submodules), file, raw=raw, outputs=outputs)
-        self._own_paths, self._submodules = own, submodules
+        self.own_paths, self._submodules = own, submodules
         self._parts = {path: self._open_part(number, path) for number, path in enumerate(submodules)}
         self._whole_file = file.with_name(f"{file.name}.whole")
         self._composed: tuple[object, str] | None = None
@@ -132,7 +132,7 @@ class IndexWithSubmodules(PrivateIndex):
         return IndexWithSubmodules(
             self.git,
             self._repository,
-            self._own_paths,
+            self.own_paths,
             file,
             raw=self.raw,
             outputs=self._outputs,
@@ -186,6 +186,6 @@ class _SubmoduleIndex(PrivateIndex):
         tree = self.git.run("rev-parse", "-q", "--verify", f"{latest}^{{tree}}", ok=(0, 1, 128)).text if latest else ""
         if tree:
             self.git.run("read-tree", tree)
-        if tree and self._own:
+        if tree and self.own:
             git = self.git.with_options(GIT_LITERAL_PATHSPECS="1")
-            git.run("rm", "-r", "--quiet", "--force", "--cached", "--sparse", "--ignore-unmatch", "--", *self._own)
+            git.run("rm", "-r", "--quiet", "--force", "--cached", "--sparse", "--ignore-unmatch", "--", *self.own)

@@ -72,7 +72,9 @@ class PrivateIndex:
         """The files that could not be read the last time."""
         self.raw = raw
         """Whether line ends are stored as they are on disk, although the user's git would convert them."""
-        self._repository, self._own, self._file = repository, own, file
+        self.own = own
+        """Paths that are left out: Ralph's own, and those of the worktree's setup."""
+        self._repository, self._file = repository, file
         self._outputs = outputs
         """Files that Ralph's output goes to. The index keeps them as it has them."""
         self._claimed = False
@@ -119,7 +121,7 @@ class PrivateIndex:
 
     def _at(self, file: Path) -> "PrivateIndex":
         """The same index in another file."""
-        return PrivateIndex(self.git, self._repository, self._own, file, raw=self.raw, outputs=self._outputs)
+        return PrivateIndex(self.git, self._repository, self.own, file, raw=self.raw, outputs=self._outputs)
 
     def _caches(self) -> list[Path]:
         """The files that save work if they are copied."""
@@ -144,7 +146,7 @@ class PrivateIndex:
 
     def _stage(self) -> str:
         self._large = self._keep_large(self._large)
-        left_out = (*self._own, *self._outputs)
+        left_out = (*self.own, *self._outputs)
         try:
             staged = stage(self.git, (*left_out, *self._large), timeout=_SLOW)
         except GitTimeoutError:
@@ -198,7 +200,7 @@ class PrivateIndex:
             if users.exists():
                 self._stay_sparse(git)
         if fresh.exists():
-            git.run("rm", "-r", "--quiet", "--force", "--cached", "--sparse", "--ignore-unmatch", "--", *self._own)
+            git.run("rm", "-r", "--quiet", "--force", "--cached", "--sparse", "--ignore-unmatch", "--", *self.own)
             with disk(fresh):
                 fresh.replace(self._file)
 

@@ -261,6 +261,7 @@ def render_agent_rows(ended: RunEnded) -> list[tuple[str, str]]:
         ("Agents", ", then ".join(ended.agents)),
         ("Hand-overs", "; ".join(one.text for one in ended.hand_overs)),
         ("Sandbox", ended.sandbox),
+        ("Starts programs", "; ".join(ended.starts_programs)),
     ]
     return [(name, text) for name, text in rows if text]
 
