@@ -6,7 +6,7 @@ those of the command line: `ralph.RalphError` with `what`, `where`, `todo` and `
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from ralph.core.checks import CheckResult
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
+from ralph.core.speakers import PYTHON, name_user
 from ralph.store.runs import Project, RunDir
 from ralph.view.model import CheckView, CommitView, ReceiptView, RunRow, RunView
 
@@ -283,7 +284,7 @@ class RunHandle:
     def _send(self, signal: Signal, to: str = "") -> Message:
         from ralph.app.steer import post_signal
 
-        return Message(self, post_signal(self.project, signal, to, self.id).name)
+        return Message(self, post_signal(self.project, replace(signal, by=name_user(PYTHON)), to, self.id).name)
 
 
 def _change_of(update: Update) -> RunChange:

@@ -15,6 +15,8 @@ import pytest
 from ruamel.yaml import YAML
 from test_loop import Project, eventually, make_project
 
+from ralph.core.speakers import name_user
+
 AGENT = Path(__file__).with_name("session_agent.py")
 LISTENS = """
 turns:
@@ -465,7 +467,7 @@ class TestQuestions:
         assert "QUESTION q1 (implementer): Which database? [sqlite | postgres]" in out
         assert (project.root / "answer.txt").read_text() == "postgres it is\n"
         [answered] = project.journal("question.answered")
-        assert (answered["answer"], answered["by"]) == ("postgres it is", "person")
+        assert (answered["answer"], answered["by"]) == ("postgres it is", name_user("cli"))
 
     def test_default_is_the_answer_if_the_user_does_not_answer(self, project: Project) -> None:
         done = project.work(ASKS.format(seconds=1))

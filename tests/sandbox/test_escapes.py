@@ -166,7 +166,13 @@ def test_an_agent_cannot_plant_a_session(place: Place) -> None:
     assert not (place.root / ".ralph-sessions").exists()
 
 
-@pytest.mark.parametrize("name", [".config/vivaldi/x", ".vault-token", ".cargo/credentials.toml", "snap/firefox/x"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(".config/vivaldi/x", ".vault-token", ".cargo/credentials.toml", "snap/firefox/x", ".pypirc", ".netrc"),
+        *(".config/gh/hosts.yml", ".docker/config.json", ".config/pypoetry/auth.toml", ".cache/huggingface/token"),
+    ],
+)
 def test_more_credentials_are_hidden(place: Place, name: str) -> None:
     path = place.home / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -179,3 +185,23 @@ def test_more_credentials_are_hidden(place: Place, name: str) -> None:
 def test_root_does_not_hand_out_what_only_root_can_read(place: Place) -> None:
     place.loop("cat /etc/shadow > seen.txt; touch done.txt")
     assert (place.root / "seen.txt").read_text() == ""
+
+
+def test_settings_of_package_managers_are_visible_without_their_tokens(place: Place) -> None:
+    settings = place.home / ".npmrc"
+    public = "registry=https://registry.example/\nfund=false\n"
+    settings.write_text(f"{public}//registry.example/:_authToken=SECRET\nproxy=http://me:SECRET@proxy.example/\n")
+    (place.home / ".yarnrc.yml").write_text("enableTelemetry: false\nnpmAuthToken: SECRET\n")
+    place.loop("cat ~/.npmrc > seen.txt; cat ~/.yarnrc.yml > yarn.txt; touch done.txt")
+    assert (place.root / "seen.txt").read_text() == public
+    assert (place.root / "yarn.txt").read_text() == "enableTelemetry: false\n"
+    assert "SECRET" in settings.read_text()
+
+
+def test_the_user_can_show_the_tokens(place: Place) -> None:
+    (place.home / ".npmrc").write_text("//registry.example/:_authToken=SECRET\n")
+    own = place.home / ".config" / "ralph" / "config.yml"
+    own.parent.mkdir(parents=True)
+    own.write_text("sandbox: {visible: [~/.npmrc]}\n")
+    place.loop("cat ~/.npmrc > seen.txt; touch done.txt")
+    assert "SECRET" in (place.root / "seen.txt").read_text()

@@ -1,5 +1,8 @@
 """What an agent cannot forge, with the sandbox and without it."""
 
+import os
+import pwd
+
 import pytest
 from sandbox_place import RALPH, Place
 
@@ -175,3 +178,29 @@ def test_a_process_that_proc_does_not_show_may_not_speak_for_the_user(place: Pla
     place.loop(f"{hide} {CLEAN} {RALPH} steer 'do something else' > said.txt 2>&1; touch done.txt", "--sandbox", "off")
     assert "an agent cannot" in (place.root / "said.txt").read_text()
     assert not place.journal("signal.accepted")
+
+
+@pytest.mark.parametrize("command", ["steer hello", "signal info hello", "answer yes --run {run}", "resume"])
+def test_a_run_whose_journal_does_not_verify_takes_no_messages(place: Place, command: str) -> None:
+    place.loop("true", code=3)
+    journal = place.run / "journal.jsonl"
+    questions = place.run / "questions"
+    questions.mkdir(exist_ok=True)
+    (questions / "q1.json").write_text('{"question": "Which?", "asked_at": 1, "timeout": 900000000000}')
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join([*lines[:2], lines[2].replace(":", ": ", 1), *lines[3:]]))
+    said = place.ralph(*command.format(run=place.run.name).split(), code=None)
+    assert f"ralph resume {place.run.name} --adopt" in " ".join(said.split())
+    assert not list((place.run / "signals").glob("inputs/*"))
+    assert not list(place.run.glob("answers/*"))
+
+
+def test_the_journal_names_who_sent_a_signal(place: Place) -> None:
+    place.loop("true", code=3)
+    place.ralph("steer", "from the command line")
+    (place.run / "signals" / "inputs" / "by-hand.yaml").write_text("type: STEER\nmessage: from a file\n")
+    place.ralph("resume", "--max-iterations", "2", code=None)
+    senders = {one["signal"]["message"]: one["signal"]["by"] for one in place.journal("signal.accepted")}
+    login = pwd.getpwuid(os.getuid()).pw_name
+    assert senders["from the command line"] == f"cli:{login}"
+    assert senders["from a file"] == "file"

@@ -205,13 +205,19 @@ SECRETS = (
     *("~/.my.cnf", "~/.gem/credentials", "config:containers/auth.json", "config:github-copilot", "config:1Password"),
     *("config:Bitwarden", "config:Bitwarden CLI", "config:sops", "~/.s3cfg", "~/.boto", "~/.oci", "~/.fly", "~/.tsh"),
     *("config:stripe", "config:doctl", "config:heroku", "config:hcloud", "~/.databrickscfg", "~/.snowsql"),
-    *("~/.cargo/credentials", "~/.cargo/credentials.toml"),
+    *("~/.cargo/credentials", "~/.cargo/credentials.toml", "config:pypoetry/auth.toml", "data:uv/credentials"),
+    *("config:composer/auth.json", "~/.composer/auth.json", "~/.bundle/config", "~/.gem/*/credentials", "~/.authinfo*"),
+    *("cache:huggingface/token", "cache:huggingface/stored_tokens", "~/.kaggle", "~/.config/ngrok", "~/.ngrok2"),
+    *("config:netlify", "data:com.vercel.cli", "config:.wrangler", "~/.wrangler", "~/.railway", "~/.supabase"),
+    *("~/.config/twine", "~/.subversion/auth", "~/.m2/settings-security.xml", "~/.nuget/NuGet/NuGet.Config"),
     *("~/.mozilla", "config:google-chrome*", "config:chromium", "config:BraveSoftware", "config:microsoft-edge*"),
     *("config:vivaldi*", "config:opera*", "~/snap/firefox", "~/snap/chromium", "~/.var/app/*", "~/.thunderbird"),
     *("config:Signal", "config:Slack", "config:discord", "data:TelegramDesktop", "~/.bash_history", "~/.zsh_history"),
     *("~/.psql_history", "~/.mysql_history", "~/.python_history", "~/.node_repl_history", "~/.local/share/fish"),
 )
-"""What no turn may read, unless its agent needs it. Settings with tokens that package managers need, such as `~/.npmrc`, stay."""
+"""What no turn may read, unless its agent needs it."""
+SETTINGS_WITH_TOKENS = ("~/.npmrc", "~/.yarnrc", "~/.yarnrc.yml", "~/.bunfig.toml")
+"""Settings that package managers need, and that can contain tokens. Jobs see them without the lines that have one."""
 SECRETS_OF_SYSTEM = ("etc/shadow*", "etc/gshadow*", "etc/sudoers*", "etc/ssh/*_key", "etc/ssl/private")
 """What an ordinary user could not read: if root starts Ralph, jobs have root's rights to read."""
 

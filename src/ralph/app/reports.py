@@ -14,6 +14,7 @@ from ralph.core.codec import format_time, from_plain, parse_json_object
 from ralph.core.entries import Notice
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.prompt import PartSize, count_tokens
+from ralph.core.speakers import show_speaker
 from ralph.store.documents import Documents, digest
 from ralph.store.files import read_limited, to_text
 from ralph.store.runs import Project, RunDir
@@ -82,7 +83,7 @@ def read_report(project: Project, wanted: str | None = None) -> ReportText:
         is_changed=report.hash != digest(data),
         sandbox=run.read_tail_summary().sandbox,
         hand_overs=tuple(one.text for one in view.hand_overs),
-        since=f"{action.by or 'you'} {action.result}" if action else "",
+        since=f"{show_speaker(action.by)} {action.result}" if action else "",
     )
 
 

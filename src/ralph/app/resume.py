@@ -145,6 +145,7 @@ def withdraw_pause(run: RunDir, options: ResumeOptions, guidance: str) -> str:
     if options.changes_run:
         what = f"run {run.id} is running: you cannot change its limits and agents now"
         raise UsageError(what, todo="pause it first (`ralph pause`), or omit the options")
+    run.refuse_doubtful()
     return run.mailbox.post(Signal("", SignalType.RESUME, guidance)).name
 
 

@@ -36,12 +36,15 @@ def record_action(project: Project, run: RunDir, action: str, result: str, by: s
     The id is empty if the journal cannot be written: what was done is done, so that is no error.
     """
     from ralph.core.entries import ActionDone
+    from ralph.core.speakers import COMMAND_LINE, name_user
     from ralph.store.documents import Documents
 
     id = f"{action}-{os.urandom(3).hex()}"
     try:
         documents, _ = Documents.open(project.root, run.path)
-        documents.commit(time.time(), ActionDone(id=id, action=action, result=result, by=by), {})
+        documents.commit(
+            time.time(), ActionDone(id=id, action=action, result=result, by=by or name_user(COMMAND_LINE)), {}
+        )
     except (RalphError, OSError):
         return ""
     return id

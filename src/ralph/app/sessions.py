@@ -600,6 +600,7 @@ def answer_approval(session: UserSession, answer: Signal) -> Answered:
         path = f"{HOME}/{session.id}.instructions.md"
         how = f"to be asked, write `knowledge.approval: signal` as a bullet into {path}"
         _refuse_answer(session, what[state.limits.approval], how)
+    run.refuse_doubtful()
     rules = build_session_workflow(session.record, session.project.root)
     if wrong := "" if is_early else describe_stage(rules.settings, state).find_wrong_items(answer.items):
         raise UsageError(wrong.partition("; ")[0], todo=wrong.partition("; ")[2])

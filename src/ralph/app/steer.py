@@ -19,6 +19,7 @@ from ralph.core.signals import (
     is_known,
     normalize_target,
 )
+from ralph.core.speakers import COMMAND_LINE, name_user
 from ralph.documents.hats.definition import show_role
 from ralph.engine.ports import Observer
 from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
@@ -61,6 +62,7 @@ def post_signal(project: Project, signal: Signal, role: str, wanted: str | None)
         return PostedSignal(
             run, signal, end_run(project, run, signal.message or "aborted by `ralph signal`", by=signal.by)
         )
+    run.refuse_doubtful()
     if not run.alive and signal.type in (SignalType.PAUSE, SignalType.RESUME):
         todo = f"`ralph resume {run.id}` continues it"
         raise UsageError(f"run {run.id} is not running, so you cannot {kind} it", todo=todo)
@@ -74,6 +76,7 @@ def allow_hosts(project: Project, hosts: Sequence[str], wanted: str | None) -> t
     """
     refuse_inside_a_turn("an agent cannot allow hosts", "ask the user")
     run = _find_run_to_signal(project, wanted)
+    run.refuse_doubtful()
     if run.record().sandbox != STRICT:
         raise UsageError(f"run {run.id} can reach every host", todo="only the sandbox level `strict` limits that")
     from ralph.app.sandbox import check_host_rule  # reads the user's settings, which steering does not need
@@ -112,14 +115,15 @@ def _address_signal(signal: Signal, role: str, run: RunDir) -> Signal:
 
 
 def answer_question(
-    project: Project, wanted: str | None, id: str, answer: str, by: str = "person"
+    project: Project, wanted: str | None, id: str, answer: str, by: str = ""
 ) -> tuple[RunDir, Question]:
     """Answer an open question: the one of that id, or the only one."""
     refuse_inside_a_turn("an agent cannot answer questions", "wait for the answer, or for the default")
     if not answer.strip():
         raise UsageError("the answer is empty", todo='write it in quotes: ralph answer "..."')
     run, question = _find_question(project, wanted, id)
-    if not run.questions.answer(question.id, answer, by, time.time()):
+    run.refuse_doubtful()
+    if not run.questions.answer(question.id, answer, by or name_user(COMMAND_LINE), time.time()):
         raise UsageError(f"question {question.id} has already been answered", where=str(run.questions.answers))
     return run, question
 

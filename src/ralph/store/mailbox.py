@@ -15,6 +15,7 @@ from types import ModuleType
 
 from ralph.core.errors import StateError
 from ralph.core.signals import InvalidSignalFile, Signal, SignalType, parse_time_in_name
+from ralph.core.speakers import COMMAND_LINE, FROM_FILE, name_user
 from ralph.core.text import clean_text
 from ralph.store.files import read_limited, storage_errors, to_bytes, write_atomic
 
@@ -40,7 +41,8 @@ class Mailbox:
         """Files that could not be parsed last time. They may be incomplete, and are read once more."""
 
     def post(self, signal: Signal) -> Path:
-        """Write a signal. Names are unique and sort by time."""
+        """Write a signal, and who sends it. Names are unique and sort by time."""
+        signal = replace(signal, by=signal.by or name_user(COMMAND_LINE))
         stamp = datetime.now(UTC).strftime("%y%m%d-%H%M%SZ-%f")
         path = self.inputs / f"signal.{stamp}-{os.urandom(2).hex()}.yaml"
         with storage_errors(path):
@@ -165,7 +167,7 @@ class Mailbox:
             # The stamp would not be that of the content, and another engine would take the file for another signal.
             raise BlockingIOError("it is just being written")
         signal: Signal = _import_signal_files().parse_signal(name, data.decode())
-        return replace(signal, stamp=_make_stamp(seen))
+        return replace(signal, stamp=_make_stamp(seen), by=signal.by or FROM_FILE)
 
     def _find_invalid(self, path: Path, reason: str) -> InvalidSignalFile | None:
         """A file that cannot be parsed, if it has not changed since the last time. Otherwise, it may be incomplete."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from ralph.core.errors import StateError, UsageError
 from ralph.core.signals import Question
+from ralph.core.speakers import FROM_FILE
 from ralph.core.text import clean_text
 from ralph.store.files import read_limited, storage_errors, to_bytes, write_atomic
 
@@ -103,7 +104,7 @@ class QuestionFiles:
             turn=_clean(data.get("turn", "")),
             role=_clean(data.get("role", "")),
             answer=_clean(reply["answer"]) if "answer" in reply else None,
-            by=_clean(reply.get("by", "")),
+            by=_clean(reply.get("by") or FROM_FILE) if "answer" in reply else "",
         )
 
     def _data(self, path: Path) -> dict[str, Any] | None:

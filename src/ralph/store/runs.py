@@ -201,6 +201,19 @@ class RunDir:
         where = self.path / "run.json" if self.find_record_doubt() else find_untrusted_line(self.path / "journal.jsonl")
         raise StateError(f"run {self.id} cannot be trusted: {doubt}", where=str(where), todo=advise_to_adopt(self.id))
 
+    def refuse_doubtful(self) -> None:
+        """Refuse to speak to a run that someone else may have written, wherever its journal does not verify.
+
+        A live engine is just writing the journal, and verified it when it started, so only its end is looked at.
+        """
+        self.refuse_untrusted()
+        journal = self.path / "journal.jsonl"
+        if self.alive or not journal.exists():
+            return
+        if doubt := find_doubt(journal):
+            where = find_untrusted_line(journal)
+            raise StateError(f"run {self.id} cannot be trusted: {doubt}", where=where, todo=advise_to_adopt(self.id))
+
     def adopt(self, at: datetime) -> tuple[bool, Path]:
         """Make a run that someone else may have written the user's own.
 

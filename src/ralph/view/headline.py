@@ -8,6 +8,7 @@ from ralph.core.checks import CheckStatus, Finding, Rule
 from ralph.core.events import TaskState
 from ralph.core.ids import describe_worktree
 from ralph.core.outcomes import Outcome
+from ralph.core.speakers import show_speaker
 from ralph.core.text import clean_text, count, shorten
 from ralph.core.turns import TurnEnd
 from ralph.documents.hats.definition import show_role
@@ -32,7 +33,7 @@ def _choose(view: RunView, now: float) -> str:
     if view.doubt:
         return f"not verified: {view.doubt}"
     if view.ended and view.taken_back:
-        by = view.taken_back.by.removeprefix("web:") or "you"
+        by = show_speaker(view.taken_back.by).removeprefix("web:")
         return f"{by} {view.taken_back.result}; before that, {_describe_end(view)}"
     if view.ended:
         return _describe_end(view)

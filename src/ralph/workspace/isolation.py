@@ -20,7 +20,15 @@ from pathlib import Path
 
 import ralph
 from ralph.agents.adapter import Adapter
-from ralph.agents.state_paths import HOMES, SECRETS, SECRETS_OF_SYSTEM, StatePaths, expand_all, find_hosts
+from ralph.agents.state_paths import (
+    HOMES,
+    SECRETS,
+    SECRETS_OF_SYSTEM,
+    SETTINGS_WITH_TOKENS,
+    StatePaths,
+    expand_all,
+    find_hosts,
+)
 from ralph.git.command import Repository, find_repository
 from ralph.git.import_commits import import_commits
 from ralph.git.private_repository import PrivateRepository, can_be_private
@@ -54,6 +62,8 @@ _PROTECTED = (".ralph", _SESSIONS, ".aiwg", "ralph.yml")
 _RUN_FILES = ("run.json", "hats.json", "bin")
 """What agents' tools read in the directory of their run."""
 _CREDENTIAL_LIMIT = 1024 * 1024
+_TOKEN = re.compile(rb"_auth|_password|auth_?token|auth_?ident|password|token\s*[=:]|://[^/\s]*:[^/\s]*@", re.I)
+"""A line of settings that has a token, a password, or an address with one."""
 _COPIED_BYTES = 64 * 1024
 """Larger files are linked. Tools rewrite only small ones, such as indexes and lists of where a file came from."""
 _MAX_FILES = 100_000
@@ -276,7 +286,7 @@ class Isolation:
         sandbox = replace(self.sandbox, hidden=hidden, visible=(*self.sandbox.visible, self.root, self.top))
         runs = self.root / ".ralph" / "runs"
         close = [Mount("remount-ro", runs)] if hides_runs and runs.is_dir() else []
-        listed = [*mounts, writable(caches), *self._mount_users(job.env), *close]
+        listed = [*mounts, writable(caches), *self._mount_users(job.env), *self._mount_settings(job.env), *close]
         network = None
         if sandbox.level == STRICT:
             allowed = (*hosts, *sandbox.connect)
@@ -298,6 +308,21 @@ class Isolation:
         if not any(caches.iterdir()) or not filled.exists() or filled.read_text() != number:
             fill_caches(caches, environment)
             filled.write_text(number)
+
+    def _mount_settings(self, environment: Mapping[str, str]) -> list[Mount]:
+        """The settings of package managers, without the lines that contain a token."""
+        shown = {os.path.realpath(path) for path in self.sandbox.visible}
+        mounts = []
+        for path in expand_all(SETTINGS_WITH_TOKENS, environment):
+            if not path.is_file() or os.path.realpath(path) in shown:
+                continue
+            lines = path.read_bytes().splitlines(keepends=True)
+            kept = b"".join(line for line in lines if not _TOKEN.search(line))
+            if kept != b"".join(lines):
+                own = self._private("etc") / path.name
+                write_atomic(own, kept, mode=0o600)
+                mounts.append(read_only(path, own))
+        return mounts
 
     def _mount_users(self, environment: Mapping[str, str]) -> list[Mount]:
         """A file of users for jobs whose user has another number inside than outside."""

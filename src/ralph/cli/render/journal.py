@@ -47,6 +47,7 @@ from ralph.core.events import (
 from ralph.core.ids import SESSION_WORKFLOWS, describe_worktree
 from ralph.core.limits import Limits, describe_cost, list_options_to_continue
 from ralph.core.signals import CTRL_C, RESUMED, SignalType
+from ralph.core.speakers import show_speaker
 from ralph.core.text import count, shorten
 from ralph.core.turns import IMAGE, EventKind, TurnEnd
 from ralph.documents.hats.definition import show_role
@@ -398,10 +399,12 @@ LINES: dict[type[Entry], Callable[[Renderer, Any], list[str]]] = {
     TurnPlaced: lambda run, entry: [f"  turn {entry.turn} runs on {entry.place}"],
     SignalRefused: lambda run, entry: [f"note: signal {entry.name} was rejected: {entry.reason}"],
     QuestionAsked: _question_asked,
-    QuestionAnswered: lambda run, entry: [f"question {entry.id} was answered by {entry.by}: {entry.answer}"],
+    QuestionAnswered: lambda run, entry: [
+        f"question {entry.id} was answered by {show_speaker(entry.by)}: {entry.answer}"
+    ],
     DocumentEdited: lambda run, entry: [f"read your change to {entry.path}"],
     Notice: lambda run, entry: [f"note: {entry.text}"],
-    ActionDone: lambda run, entry: [f"{entry.by or 'you'}: {entry.result}"],
+    ActionDone: lambda run, entry: [f"{show_speaker(entry.by)}: {entry.result}"],
     TaskChanged: _task_changed,
     SnapshotTaken: _no_lines,
     RunEnded: _no_lines,

@@ -3,6 +3,7 @@
 from ralph.cli.console import clock_time, one_line
 from ralph.core.checks import CheckStatus
 from ralph.core.ids import BASELINE
+from ralph.core.speakers import show_speaker
 from ralph.core.text import count, shorten
 from ralph.documents.hats.definition import show_role
 from ralph.view.attention import span
@@ -90,7 +91,7 @@ def _signal_line(view: RunView, number: int) -> str:
 
 
 def _action_line(action: ActionView) -> str:
-    by = f" by {action.by}" if action.by else ""
+    by = f" by {show_speaker(action.by)}"
     return f"{clock_time(action.at)}{by}: {one_line(action.result)}  ({action.id})"
 
 
