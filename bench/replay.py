@@ -30,7 +30,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -126,7 +126,8 @@ def play(repository: Repository, commit: str, *, check: str, subject: str, home:
     scenario.write_text(json.dumps({"turns": [{"steps": steps}]}), encoding="utf-8")
     criterion = f"file {MARKER} exists" + (f" AND `{check}` passes" if check else "")
     arguments = ["--scenario", str(scenario), "--max-iterations", "1", "--yes", "--no-recall", "--json"]
-    arguments += ["--check-timeout", str(LONGEST_CHECK)]
+    # In a sandbox, neither the agent nor the checks could read the patch and what `setup` links to.
+    arguments += ["--check-timeout", str(LONGEST_CHECK), "--sandbox", "off"]
     done = run([str(RALPH), "loop", subject or "Replay", "--until", criterion, *arguments], root, state=home / "state")
     shutil.rmtree(root, ignore_errors=True)
     return {**read_outcome(done.stdout, done.returncode), "output": done.stdout}
@@ -215,7 +216,8 @@ def main() -> int:
     work = [one for one in drawn if (one[0].name, one[1]) not in played]
     results = list(known)
     with ThreadPoolExecutor(given.jobs) as pool:
-        for result in pool.map(lambda one: replay(*one), work):
+        for done in as_completed([pool.submit(replay, *one) for one in work]):
+            result = done.result()
             results.append(result)
             _tell(result, given.out, show=given.show)
     print_table(results)
