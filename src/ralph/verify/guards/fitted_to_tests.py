@@ -1,17 +1,17 @@
 """Product code that is made for the tests: it knows their answers, asks whether it is being tested, or bends the framework."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from operator import itemgetter
 
 from ralph.core.checks import Finding, Rule
 from ralph.core.text import regex
 from ralph.verify.changed_files import find_gained, is_build_code, is_test_path
 from ralph.verify.guards.assertions import find_all_literals, find_literals, is_literal
 from ralph.verify.guards.comparison import Comparison
-from ralph.verify.guards.tokens import Tokens, find_branches, is_word, split, word_set
+from ralph.verify.guards.tokens import Tokens, find_branches, find_stop, is_word, split, word_set
 from ralph.verify.guards.units import Unit, find_rows
 
 _LONG_LITERAL = 8
@@ -271,12 +271,56 @@ _READS = regex(r"(?i)\b(open|read\w*|load\w*|import|require|include_str|include_
 _CFG_TEST = regex(r"# \[ cfg \( test \) \]")
 _LONG = 60
 """A longer string is not the name of anything."""
-_QUIET = regex(
-    r'(?:!==?|not =) "test" [^;]{0,40}\b(?:listen|morgan|log\w*) \('
-    r'|===? "test" \? "(?:silent|none|off|error|fatal|warn)" :'
-    r'|===? "test" \)? ?(?:\{ )?return ;?(?: \})? ?;? ?(?:console|logger|log) \. \w+ \([^;]*\) ;? ?\}?$'
+_CHOOSES_LEVEL = regex(r' \? "(?:silent|none|off|error|fatal|warn)" :')
+_RETURNS_BEFORE_LOG = regex(r" \)? ?(?:\{ )?return ;?(?: \})? ?;? ?(.*?) ?;? ?\}?$")
+_LOGS = regex(r"(?:await )?(?:console|\w*[lL]ogger|log|winston|debug)(?: \. \w+)* \( (.*)\)$")
+_LISTENS = regex(
+    r"(?:(?:const |let |var )?\w+ = )?(?:await )?(?:\w+ \. )*(?:listen \(|use \( (?:morgan|\w*[lL]ogger) \()"
 )
-"""Known ways to keep a server from listening, or a log from growing, while tests run."""
+_HAS_EFFECT = regex(
+    r"(?<![\w.] )\b(?!JSON|String|Number|Date\b)\w+ \(|(?<!JSON) \. \w+ \(|(?:^| )(?:[-+*/%&|^?]*=|\+\+|--|=>|await|new|delete) "
+)
+"""Calls and assignments in what is logged. A call of `JSON.stringify`, `String`, `Number` or `Date` changes nothing."""
+
+
+def _only_silences(unit: Unit, position: int, question: str) -> bool:
+    """Whether this question, and not another one in the unit, only decides whether a log or a server is quiet in tests."""
+    end = position + len(question)
+    is_negated = "!=" in question
+    if not is_negated and _CHOOSES_LEVEL.match(unit.text, end):
+        return True
+    rest = _RETURNS_BEFORE_LOG.match(unit.text, end)
+    if not is_negated and rest and _is_plain_log(rest[1]):
+        return True
+    index = bisect_right(unit.starts, position) - 1
+    asked = [block for block in find_branches(unit.tokens, unit.pairs) if block.index < index < block.opener]
+    if not asked:
+        after = bisect_right(unit.starts, end) - 1
+        is_guard = is_negated and unit.tokens[after + 1 : after + 2] == ("&&",)
+        stop = find_stop(unit.tokens, unit.pairs, after + 2)
+        return is_guard and _is_quiet_statement(" ".join(unit.tokens[after + 2 : stop]), may_listen=True)
+    block = asked[-1]
+    closing = (
+        unit.pairs.get(block.opener, block.opener)
+        if unit.tokens[block.opener] == "{"
+        else block.opener + len(block.body) + 1
+    )
+    if "else" in unit.tokens[closing : closing + 2]:
+        return False
+    statements = [" ".join(part) for part in split(block.body, ";") if part]
+    return all(_is_quiet_statement(statement, may_listen=is_negated) for statement in statements)
+
+
+def _is_quiet_statement(statement: str, *, may_listen: bool) -> bool:
+    return _is_plain_log(statement) or (may_listen and bool(_LISTENS.match(statement)))
+
+
+def _is_plain_log(statement: str) -> bool:
+    """Whether a statement is nothing but the call of a log, so that leaving it out changes no result."""
+    logs = _LOGS.match(statement)
+    if logs is None or ";" in statement:
+        return False
+    return not _HAS_EFFECT.search(re.sub(r'"[^"]*"', '""', logs[1]))
 
 
 def find_test_detection(work: Comparison) -> Iterator[Finding]:
@@ -286,7 +330,8 @@ def find_test_detection(work: Comparison) -> Iterator[Finding]:
         for units in (work.replaced_units, work.changed_units)
     )
     ended_before = any(not unit.in_tests and _PYTHON_EXIT.search(unit.text) for unit in work.replaced_units)
-    for unit, position, match in find_gained(was, now, itemgetter(2)):
+    # A harmless question from before does not stand for another one.
+    for unit, position, match in find_gained(was, now, lambda found: (found[2], _only_silences(*found))):
         rule, what = Rule.TEST_DETECTED, "checks whether it runs in a test"
         if match.startswith((_SWITCHES_OFF, _ENDS_PROCESS, _READS_CALLER)):
             what = match
@@ -296,7 +341,7 @@ def find_test_detection(work: Comparison) -> Iterator[Finding]:
             rule, what = Rule.RESULT_HARDCODED, f"reads the tests' own data, {match[:60]}"
         is_config = re.search(r"config|settings", unit.path) and "ENV" in match
         may_end = match.startswith(_ENDS_PROCESS) and (ended_before or _FORKS.search(unit.text))
-        warn = bool(is_config or may_end or _QUIET.search(unit.text, position))
+        warn = bool(is_config or may_end or _only_silences(unit, position, match))
         sentence = f"{unit.name or 'The code'} in {unit.path} {what}."
         yield work.report(rule, unit.path, unit.line_of(position), sentence, warn=warn)
 
