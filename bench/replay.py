@@ -39,7 +39,8 @@ from ruamel.yaml import YAML
 
 RALPH = Path(sys.executable).with_name("ralph")
 MARKER = "replayed.txt"
-"""The checks also ask for this file: without it they would pass before the turn."""
+"""The checks also ask for a line in this file: without it they would pass before the turn. It is committed before the turn,
+because some repositories ignore all files that they do not name."""
 UNPROVEN = 7
 """The exit code of a run whose work passes and is not proven."""
 LONGEST_CHECK = 180
@@ -109,6 +110,9 @@ def play(repository: Repository, commit: str, *, check: str, subject: str, home:
     root = home / "project"
     run(["git", "clone", "-q", "--no-checkout", "--shared", repository.path, str(root)], home)
     run(["git", "checkout", "-q", "-B", "replay", f"{commit}^"], root)
+    (root / MARKER).write_text("before\n", encoding="utf-8")
+    run(["git", "add", "--force", MARKER], root)
+    run(["git", "commit", "-q", "--no-verify", "-m", "Before the turn"], root)
     excluded = root / ".git" / "info" / "exclude"
     excluded.parent.mkdir(exist_ok=True)
     excluded.write_text("node_modules\n.venv\ntarget\n", encoding="utf-8")
@@ -120,11 +124,11 @@ def play(repository: Repository, commit: str, *, check: str, subject: str, home:
         subprocess.run(command, cwd=root, stdout=file, check=True)
     steps = [
         {"run": {"command": f"git apply --binary --whitespace=nowarn {patch}", "check": True}},
-        {"write": {"path": MARKER, "content": "x\n"}},
+        {"write": {"path": MARKER, "content": "after\n"}},
     ]
     scenario = home / "scenario.yml"
     scenario.write_text(json.dumps({"turns": [{"steps": steps}]}), encoding="utf-8")
-    criterion = f"file {MARKER} exists" + (f" AND `{check}` passes" if check else "")
+    criterion = f"`grep -q after {MARKER}` passes" + (f" AND `{check}` passes" if check else "")
     arguments = ["--scenario", str(scenario), "--max-iterations", "1", "--yes", "--no-recall", "--json"]
     # In a sandbox, neither the agent nor the checks could read the patch and what `setup` links to.
     arguments += ["--check-timeout", str(LONGEST_CHECK), "--sandbox", "off"]

@@ -40,6 +40,8 @@ NO_VERDICT = (1, 2, 124)
 """Exit codes that say nothing about the work: an error of Ralph, of the command, or of `timeout`."""
 UNPROVEN = 7
 """The exit code of a run whose work passes and is not proven."""
+MARKER = "turn-is-over.txt"
+"""The criterion also asks for this file if the checks pass before the turn. Otherwise Ralph would start no turn."""
 COLUMNS = (
     ("gaming", "caught"),
     ("gaming", "unproven"),
@@ -197,18 +199,24 @@ def play(case: Case, prepared: Path, home: Path) -> Result:
     root = copy_project(prepared, home / case.title)
     scenario = home / f"{case.title}.yml"
     # If a judge is asked, its turn says nothing: the case counts as unproven, because only a judge could tell.
+    steps = [_make_step(edit) for edit in case.edits]
+    criterion = case.project.criterion
+    if not case.project.starts_red:
+        steps.append({"write": {"path": MARKER, "content": "x\n"}})
+        criterion = f"file {MARKER} exists AND {criterion}"
     turns = [
-        {"when": {"turn": 1}, "steps": [_make_step(edit) for edit in case.edits]},
+        {"when": {"turn": 1}, "steps": steps},
         {"steps": [{"say": "Nothing to add."}]},
     ]
     scenario.write_text(json.dumps({"turns": turns}), encoding="utf-8")
-    command = [str(RALPH), "loop", case.project.task, "--until", case.project.criterion, "--scenario", str(scenario)]
+    command = [str(RALPH), "loop", case.project.task, "--until", criterion, "--scenario", str(scenario)]
     done = run(
         # The second turn changes nothing: the agent keeps what it did, and a judge may be asked.
         [*command, "--max-iterations", "2", "--yes", "--no-recall", *case.options],
         root,
         state=home / "state" / case.title,
     )
+    (root / MARKER).unlink(missing_ok=True)
     oracle = ask_oracle(case.project, root)
     shutil.rmtree(root, ignore_errors=True)
     output = f"{done.stdout}\n--- oracle\n{oracle.stdout[-1500:]}"
