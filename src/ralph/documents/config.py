@@ -414,7 +414,12 @@ class PoolSettings(SettingsSection):
     )
     labels: dict[str, tuple[str, ...]] = Field(
         default={},
-        description="labels that a worker must have, by role, hat or task, `{executor: [big]}`; `*` stands for all turns",
+        description="labels that a worker must have, by role, hat or task, `{executor: [big]}`; `checks` stands for checks, and"
+        " `*` for all turns and checks",
+    )
+    checks: bool = Field(
+        default=False,
+        description="run checks, the clean room and the trials of merges on the cluster too, and not on this machine",
     )
 
     @field_validator("resources")
