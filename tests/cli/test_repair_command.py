@@ -322,6 +322,16 @@ def list_roles(project: Project) -> list[str]:  # noqa: F811
     return [entry["role"] for entry in project.journal("turn.started")]
 
 
+def test_cancelled_task_is_not_called_blocked_when_its_need_fails(project: Project) -> None:  # noqa: F811
+    session = stopped(project, "standard")
+    place = session / "progress.md"
+    place.write_text(place.read_text().replace("- [ ] task-4", "- [C] task-4"))
+    done = resume(project, "standard", never=["task-3"])
+    assert done.code == 7, done.said
+    assert "failed: task-3" in done.out and "blocked" not in done.out
+    assert "task-4 was not done: you cancelled it" in done.out
+
+
 @pytest.mark.parametrize("layout", ["standard", "classic"])
 def test_session_ends_without_the_tasks_that_the_user_cancels(project: Project, layout: str) -> None:  # noqa: F811
     session = begin_with_failure(project, layout)

@@ -574,7 +574,7 @@ def describe_unfinished(settings: SessionSettings, state: SessionState) -> list[
     """Why an iteration is not complete."""
     in_order = state.sort_tasks(state.tasks)
     failed = [name for name in in_order if state.marker(name) is Marker.FAILED]
-    causes = state.graph.blocked
+    causes = state.blocked_tasks
     blocked = [f"{name} (by {causes[name]})" for name in in_order if name in causes]
     reasons = []
     if failed:

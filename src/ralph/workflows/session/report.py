@@ -44,7 +44,7 @@ def _list_parts(settings: SessionSettings, state: SessionState, ended: RunEnded)
 def _list_rows(state: SessionState) -> Iterator[str]:
     yield row("Task", "Title", "Status", "Attempts", "Note")
     yield "| --- | --- | --- | --- | --- |"
-    blocked = {} if state.fault else state.graph.blocked
+    blocked = {} if state.fault else state.blocked_tasks
     for name, task in state.tasks.items():
         item = state.progress.items.get(name)
         note = item.note if item else ""

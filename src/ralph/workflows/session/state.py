@@ -216,6 +216,12 @@ class SessionState:
         return [name for name in self.tasks if name in chosen]
 
     @property
+    def blocked_tasks(self) -> dict[str, str]:
+        """The tasks that can never start, each with the task that keeps it from that. The user did not cancel them."""
+        causes = self.graph.blocked
+        return {name: cause for name, cause in causes.items() if self.marker(name) is not Marker.CANCELLED}
+
+    @property
     def has_work_left(self) -> bool:
         """Whether a task is neither done nor cancelled."""
         return any(self.marker(name) not in FINAL_MARKERS for name in self.tasks)

@@ -66,8 +66,8 @@ def _find_states(before: SessionState, after: SessionState) -> Iterator[tuple[st
     for name in _find_redefined(before, after):
         if name not in told and after.marker(name) is Marker.TODO:
             yield name, TaskState.PLANNED, "changed by the planner"
-    blocked = after.graph.blocked
-    blocked_before = before.graph.blocked if before.tasks and not before.fault else {}
+    blocked = after.blocked_tasks
+    blocked_before = before.blocked_tasks if before.tasks and not before.fault else {}
     for name in after.sort_tasks(blocked.keys() - blocked_before.keys()):
         if name in before.tasks:
             yield name, TaskState.BLOCKED, f"by {blocked[name]}"
