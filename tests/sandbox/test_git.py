@@ -236,7 +236,7 @@ def test_a_repository_that_the_user_made_before_the_run_is_not_named(place: Plac
         ("echo evil > ignored/.envrc", "ignored/.envrc can start programs later"),
     ],
 )
-def test_what_an_agent_plants_is_named_on_the_screen_and_in_the_report(place: Place, script: str, named: str) -> None:
+def test_planted_programs_are_named_on_the_screen_and_in_the_report(place: Place, script: str, named: str) -> None:
     (place.root / ".gitignore").write_text("ignored\nprepared\n")
     (place.root / "ignored").mkdir()
     place.git("init", "-q", "--bare", "prepared")

@@ -37,7 +37,7 @@ _STARTED_LATER = re.compile(
 """Files that make other programs start something: hooks, settings of editors, shells, agents and Ralph, workflows of CI."""
 _PACKAGES = frozenset(("node_modules", "site-packages"))
 """Directories of installed packages. They contain such files, but no program looks for its own settings there."""
-_MOST_ENTRIES = 2_000_000
+_MAX_ENTRIES = 2_000_000
 """Where the search of a tree ends."""
 _MAX_RECORD = 16 * 1024 * 1024
 
@@ -64,7 +64,7 @@ def find_planted_programs(git: PlainGit, leaving_out: tuple[str, ...]) -> FoundP
     entries = 0
     for path, names, number in _walk(top, leaving_out):
         entries += number
-        if entries > _MOST_ENTRIES:
+        if entries > _MAX_ENTRIES:
             return FoundPrograms(repositories, files, is_complete=False)
         repository = _find_repository(top / path)
         if repository is not None and not _belongs_to(repository, own):
