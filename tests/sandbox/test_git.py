@@ -246,3 +246,8 @@ def test_planted_programs_are_named_on_the_screen_and_in_the_report(place: Place
     [report] = place.root.glob(".aiwg/ralph/completion-*.md")
     assert named in " ".join(said.split())
     assert named in report.read_text()
+
+
+@pytest.mark.parametrize("script", ["mkfifo .envrc", "ln -s /dev/zero .envrc"])
+def test_search_for_planted_programs_does_not_wait_for_pipes_and_devices(place: Place, script: str) -> None:
+    assert ".envrc can start programs later" in place.loop(f"{script}; touch done.txt", code=None)

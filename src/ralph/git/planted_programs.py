@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +73,7 @@ def find_planted_programs(git: PlainGit, leaving_out: tuple[str, ...]) -> FoundP
         for name in names:
             file = f"{path}/{name}" if path else name
             if starts_later(file):
-                files[file] = compute_digest(top / file)
+                files[file] = _digest_file(top / file)
     return FoundPrograms(repositories, files)
 
 
@@ -130,6 +131,19 @@ def _digest_repository(git: PlainGit, repository: GitDirectory) -> str:
     for hook in list_hooks(repository.common / "hooks"):
         digest.update(os.fsencode(hook.name) + compute_digest(hook).encode())
     return digest.hexdigest()
+
+
+def _digest_file(path: Path) -> str:
+    """A value that changes with a file. An agent can leave a pipe, a device or an endless link there, so only files are read."""
+    try:
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            return f"link to {os.readlink(path)}"
+        if stat.S_ISREG(status.st_mode):
+            return hashlib.sha256(read_limited(path)).hexdigest()
+    except (OSError, StateError):
+        return "unreadable"
+    return "not a file"
 
 
 def _read_quietly(file: Path) -> bytes:
