@@ -40,10 +40,8 @@ def test_a_repository_cannot_choose_a_cluster(settings: Path) -> None:
 
 
 def test_the_users_settings_choose_a_cluster_and_the_option_wins(settings: Path) -> None:
-    settings.write_text(
-        "pool: {kind: ray, address: 'a:1', resources: {cpu: 2}, labels: {executor: [big]}, checks: true}\n"
-    )
-    chosen = PoolSpec("ray", "a:1", resources={"cpu": 2.0}, labels={"executor": ("big",)}, checks=True)
+    settings.write_text("pool: {kind: ray, address: 'a:1', resources: {cpu: 2}, labels: {executor: [big]}}\n")
+    chosen = PoolSpec("ray", "a:1", resources={"cpu": 2.0}, labels={"executor": ("big",)})
     assert choose_pool(None, dry_run=True) == chosen
     assert choose_pool("b:2", dry_run=True).address == "b:2"
     assert choose_pool("local") == PoolSpec("local")

@@ -50,7 +50,6 @@ from ralph.workspace.isolation import Isolation
 from ralph.workspace.local import LocalTurns
 from ralph.workspace.merger import Lander, Merger
 from ralph.workspace.ray import RayTurns
-from ralph.workspace.ray_checks import RayChecks
 from ralph.workspace.slots import Slots, slots_path
 from ralph.workspace.turn_files import TurnFiles
 from ralph.workspace.workspaces import Workspaces
@@ -220,7 +219,6 @@ def _build_workspaces(
         environment=check_environment(work_tree.environment),
         secrets=secrets,
         isolate=isolation.isolate_check,
-        pool=RayChecks(record, project.root, run.path, cluster) if cluster and record.pool.checks else None,
     )
     loop = record.loop
     rules = VerdictSettings(

@@ -111,10 +111,10 @@ class Bridge:
     async def _names(self) -> list[str]:
         return list(await asyncio.to_thread(ray.util.list_named_actors))
 
-    async def _create(self, name: str, needs: dict[str, float], node: str, ends_with_engine: bool) -> None:
+    async def _create(self, name: str, needs: dict[str, float], node: str) -> None:
         options: dict[str, Any] = {
             "name": name,
-            "lifetime": None if ends_with_engine else "detached",
+            "lifetime": "detached",
             "get_if_exists": True,
             "max_restarts": 0,
             "max_concurrency": _CALLS_AT_ONCE,

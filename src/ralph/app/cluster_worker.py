@@ -24,7 +24,6 @@ from typing import Any
 from ralph import __version__
 from ralph.agents import registry
 from ralph.app.sandbox import describe_sandbox, open_sandbox
-from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
 from ralph.core.codec import to_json, to_plain
 from ralph.core.errors import RalphError
 from ralph.core.ids import turn_name
@@ -34,25 +33,19 @@ from ralph.documents.run_record import AgentSelection, AgentSpec, RunRecord
 from ralph.git import transfer
 from ralph.git.command import Repository
 from ralph.git.worktree import Worktree
-from ralph.store.files import read_limited
 from ralph.store.questions import ANSWERS, QUESTIONS
 from ralph.supervisor import sandbox
-from ralph.supervisor.client import STREAM_CAP, KeeperClient
-from ralph.supervisor.processes import CHECK_MARK, TURN_MARK, end_marked
-from ralph.verify.clean_room import make_room_environment
-from ralph.verify.runner import HEAD_READ, TAIL_READ, CheckRunner, check_environment
-from ralph.workspace.cluster_placement import CHUNK, TreeOrder
+from ralph.supervisor.client import KeeperClient
+from ralph.supervisor.processes import TURN_MARK, end_marked
+from ralph.verify.runner import CheckRunner, check_environment
 from ralph.workspace.isolation import Isolation
 from ralph.workspace.local import SHARED_DIRECTORY, LocalTurns
-from ralph.workspace.ray import SCENARIO, TurnOrder
-from ralph.workspace.ray_checks import CheckOrder
+from ralph.workspace.ray import CHUNK, SCENARIO, TurnOrder
 from ralph.workspace.turn_files import TurnFiles
 from ralph.workspace.worktree_setup import SetupError, WorktreeSetup
 
 ADOPTION_SECONDS = 30.0
 """How long an agent runs on after its worker process was killed, unless another one takes it over."""
-_CHECK_ADOPTION_SECONDS = 5.0
-"""The same for checks. Nothing takes them over: they run again."""
 _UNUSED_SECONDS = 900.0
 """After this time without a call, a worker whose turn is over ends itself. Its result stays on the disk."""
 _KEPT_SECONDS = 7 * 86400.0
@@ -87,7 +80,7 @@ class TurnWorker:
         self._home = worker_home()
         self._events: list[AgentEvent] = []
         self._changed = asyncio.Event()
-        self._running: asyncio.Task[Any] | None = None
+        self._running: asyncio.Task[None] | None = None
         self._turns: LocalTurns | None = None
         self._order: TurnOrder | None = None
         self._result: dict[str, Any] | None = None
@@ -183,21 +176,6 @@ class TurnWorker:
         if self._turns and self._order:
             shutil.rmtree(self._turns.run_dir / "turns" / _name_turn(self._order), ignore_errors=True)
 
-    async def run_checks(self, data: bytes) -> dict[str, Any]:
-        """Run the checks of one verdict to their end; return the verdict, and the output of each."""
-        self._note_call()
-        order: CheckOrder = pickle.loads(data)
-        running = asyncio.create_task(self._run_checks(order))
-        self._running = running
-        return await running
-
-    async def stop_checks(self) -> None:
-        """End checks that still run."""
-        self._note_call()
-        if self._running and not self._running.done():
-            self._running.cancel()
-            await asyncio.wait([self._running])
-
     async def check(self, agents: list[str], asked_sandbox: str) -> dict[str, str]:
         """Prove what this machine can do: git works, the sandbox works, each agent starts."""
         return {"git": await asyncio.to_thread(_try_git, self._home), **_try_sandbox(asked_sandbox), **_try(agents)}
@@ -252,113 +230,34 @@ class TurnWorker:
         self._events.append(event)
         self._changed.set()
 
-    async def _run_checks(self, order: CheckOrder) -> dict[str, Any]:
-        tree = self._tree(order)
-        root = tree / order.prefix
-        run_dir, workspace = root / ".ralph" / "runs" / order.record.id, root / order.record.directory
-        await asyncio.to_thread(self._prepare_check_tree, order, workspace)
-        keeper_dir = run_dir / "keepers" / "checks"
-        keeper_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        keeper = KeeperClient(keeper_dir, abandoned_after=_CHECK_ADOPTION_SECONDS)
-        environment = clean_environment(os.environ)
-        isolation = self._isolate(order, run_dir, environment)
-        ceiling = {"GIT_CEILING_DIRECTORIES": str(tree.parent)}
-        checked = check_environment({**environment, **ceiling})
-        if order.is_room:
-            bytecode = tree.with_name(f"{tree.name}.bytecode")
-            shutil.rmtree(bytecode, ignore_errors=True)
-            checked = make_room_environment(checked, bytecode, is_rehearsal=False)
-        runner = CheckRunner(
-            run_dir=run_dir,
-            run_id=order.record.id,
-            workspace=workspace,
-            keeper=keeper,
-            environment=checked,
-            secrets=find_secrets(environment),
-            isolate=isolation.isolate_check,
-        )
-        try:
-            await self._set_up(order, root, runner, f"{order.tree_name}-{order.key}")
-            verdict = await runner.run(order.key, order.checks)
-        except SetupError as error:
-            failed = [_fail_by_setup(check, error) for check in order.checks]
-            verdict = Verdict(tuple(failed))
-        finally:
-            await keeper.close()
-        logs = {
-            Path(result.log).parent.name: _read_log(run_dir / result.log) for result in verdict.results if result.log
-        }
-        return {"verdict": to_json(verdict), "logs": logs, "workspace": str(workspace)}
-
-    def _prepare_check_tree(self, order: CheckOrder, workspace: Path) -> None:
-        """Make the tree as the engine has it. In a clean room, nothing of earlier checks is left."""
-        tree = self._tree(order)
-        self._end_earlier_work(tree, CHECK_MARK)
-        if order.is_room:
-            shutil.rmtree(tree, ignore_errors=True)
-            tree.with_name(f"{tree.name}.ready").unlink(missing_ok=True)
-        self._check_out(order)
-        self._note_work(tree, f"{order.record.id}/{order.key}-")
-        workspace.mkdir(parents=True, exist_ok=True)
-
-    def _isolate(self, order: TreeOrder, run_dir: Path, environment: Mapping[str, str]) -> Isolation:
-        """What a job in the tree may read and write."""
-        tree = self._tree(order)
-        root = tree / order.prefix
-        chosen = open_sandbox(order.record.sandbox, environment, order.record.agents)
-        return Isolation(sandbox=chosen, root=root, run_dir=run_dir, top=root).move(tree)
-
-    def _tree(self, order: TreeOrder) -> Path:
+    def _tree(self, order: TurnOrder) -> Path:
         """The tree of the turn: the same for all turns of a run in one worktree, so that conversations can continue."""
         return self._home / "trees" / order.project / order.tree_name
 
     def _prepare_tree(self, order: TurnOrder, run_dir: Path) -> None:
         """Make the tree as the engine has it, and write the files that came by value."""
         tree = self._tree(order)
-        self._end_earlier_work(tree, TURN_MARK)
-        self._check_out(order)
-        self._note_work(tree, f"{order.record.id}/{order.turn.number:05d}")
+        _remove_unused_trees(tree.parent.parent)
+        marker = tree.with_name(f"{tree.name}.turn")
+        if marker.exists():
+            # The turn before in this tree may have been given up while its agent still ran.
+            end_marked(TURN_MARK, marker.read_text())
+        with self._lock_mirror(order.repository) as mirror:
+            git = transfer.open_mirror(mirror)
+            if self._incoming.exists():
+                transfer.read_bundle(git, self._incoming, order.ref)
+                self._incoming.unlink()
+            transfer.check_out(mirror, tree, order.prefix, order.commit, order.branch, order.identity)
+        marker.write_text(f"{order.record.id}/{order.turn.number:05d}")
         for base, files in ((run_dir, order.run_files), (tree / order.prefix, order.root_files)):
             for name, data in files.items():
                 path = base / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
 
-    def _end_earlier_work(self, tree: Path, mark: str) -> None:
-        """End what an earlier turn or check left in a tree. It may have been given up while its processes still ran."""
-        _remove_unused_trees(tree.parent.parent)
-        marker = tree.with_name(f"{tree.name}.turn")
-        if marker.exists():
-            end_marked(mark, marker.read_text())
-
-    def _note_work(self, tree: Path, value: str) -> None:
-        """Remember by which value of their mark the processes of a turn or check can be found."""
-        tree.with_name(f"{tree.name}.turn").write_text(value)
-
-    def _check_out(self, order: TreeOrder) -> None:
-        """Take in the objects that were sent, and check the commit out."""
-        with self._lock_mirror(order.repository) as mirror:
-            git = transfer.open_mirror(mirror)
-            if self._incoming.exists():
-                transfer.read_bundle(git, self._incoming, order.ref)
-                self._incoming.unlink()
-            tree = self._tree(order)
-            transfer.check_out(mirror, tree, order.prefix, order.commit, order.branch, order.identity)
-
     async def _set_up_unless_stopped(self, order: TurnOrder, turns: LocalTurns) -> bool:
         """Set the tree up; False if the turn was stopped before that was done. What still runs ends as abandoned."""
-        assert turns.isolation
-        runner = CheckRunner(
-            run_dir=turns.run_dir,
-            run_id=order.record.id,
-            workspace=turns.workspace,
-            keeper=turns.keeper,
-            environment=check_environment(turns.environment),
-            secrets=turns.hidden,
-            isolate=turns.isolation.isolate_check,
-        )
-        name = f"{order.tree_name}-{order.turn.number}"
-        setup = asyncio.ensure_future(self._set_up(order, turns.root, runner, name))
+        setup = asyncio.ensure_future(self._set_up(order, turns))
         stopped = asyncio.ensure_future(self._stopped.wait())
         await asyncio.wait([setup, stopped], return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
@@ -368,14 +267,27 @@ class TurnWorker:
         await setup
         return True
 
-    async def _set_up(self, order: TreeOrder, root: Path, runner: CheckRunner, name: str) -> None:
+    async def _set_up(self, order: TurnOrder, turns: LocalTurns) -> None:
         """Run the setup commands of the project, if they have not run in this tree, or a manifest has changed."""
-        tree = self._tree(order)
+        tree, isolation = self._tree(order), turns.isolation
+        assert isolation
         ready = tree.with_name(f"{tree.name}.ready")
-        worktree = Worktree(root=root, path=tree, workspace=root, branch=order.branch)
+        worktree = Worktree(root=turns.root, path=tree, workspace=turns.root, branch=order.branch)
+        runner = CheckRunner(
+            run_dir=turns.run_dir,
+            run_id=order.record.id,
+            workspace=turns.workspace,
+            keeper=turns.keeper,
+            environment=check_environment(turns.environment),
+            secrets=turns.hidden,
+            isolate=isolation.isolate_check,
+        )
         since = ready.read_text() if ready.exists() else ""
-        setup = WorktreeSetup(root, order.record.tree_settings)
-        ready.write_text(await setup.set_up(worktree, runner, name, since) or order.commit)
+        name = f"{order.tree_name}-{order.turn.number}"
+        ready.write_text(
+            await WorktreeSetup(turns.root, order.record.tree_settings).set_up(worktree, runner, name, since)
+            or order.commit
+        )
 
     def _build_turns(
         self, order: TurnOrder, root: Path, run_dir: Path, keeper: KeeperClient
@@ -383,8 +295,7 @@ class TurnWorker:
         """What runs turns here, as on the machine of a user; and what the user should know about it."""
         environment = clean_environment(os.environ)
         record = _with_scenario(order.record, run_dir)
-        isolation = self._isolate(order, run_dir, environment)
-        chosen = isolation.sandbox
+        chosen = open_sandbox(record.sandbox, environment, record.agents)
         agents = {label: registry.make_adapter(spec, record.prices) for label, spec in record.agents.by_label.items()}
         notices = [agents[order.turn.agent].prepare(environment)]
         if not chosen.is_on and record.sandbox != sandbox.OFF:
@@ -392,6 +303,7 @@ class TurnWorker:
         workspace = root / record.directory
         workspace.mkdir(parents=True, exist_ok=True)
         secrets = find_secrets(environment)
+        isolation = Isolation(sandbox=chosen, root=root, run_dir=run_dir, top=root).move(self._tree(order))
         turns = LocalTurns(
             run_dir=run_dir,
             record=record,
@@ -462,21 +374,6 @@ class TurnWorker:
 
 def _name_turn(order: TurnOrder) -> str:
     return turn_name(order.turn.number, order.turn.request.role)
-
-
-def _fail_by_setup(check: Check, error: SetupError) -> CheckResult:
-    """The result of a check in a tree that could not be set up."""
-    return CheckResult(check.title, CheckStatus.FAILED, 0.0, reason=error.what, command=check.command)
-
-
-def _read_log(path: Path) -> bytes:
-    """The output of a check: its start and its end if it is long."""
-    data = read_limited(path, STREAM_CAP)
-    left_out = len(data) - HEAD_READ - TAIL_READ
-    if left_out <= 0:
-        return data
-    notice = f"\n[{left_out} bytes are left out: they stayed on {socket.gethostname()}]\n".encode()
-    return data[:HEAD_READ] + notice + data[-TAIL_READ:]
 
 
 def _find_node_id() -> str:

@@ -169,7 +169,6 @@ def choose_pool(option: str | None, *, dry_run: bool = False) -> PoolSpec:
         namespace=settings.namespace,
         resources=settings.resources,
         labels=settings.labels,
-        checks=settings.checks,
     )
 
 

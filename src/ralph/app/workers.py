@@ -7,6 +7,7 @@ in its environment, by which `stop_workers` ends it and nothing else.
 import asyncio
 import json
 import os
+import platform
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from ralph import __version__
 from ralph.agents.registry import installed_agents
 from ralph.app import cluster_node
 from ralph.app.cluster_worker import HOME_VARIABLE, WORKER_MARK
@@ -27,7 +29,6 @@ from ralph.store.user_state import ensure_state_directory, state_directory
 from ralph.supervisor.processes import end_marked, find_marked
 from ralph.workspace.cluster_client import ClusterClient, ClusterLost, WorkerGone, require_ray
 from ralph.workspace.cluster_client import ClusterNode as ClusterNode  # interfaces show them
-from ralph.workspace.cluster_placement import compare_versions
 
 T = TypeVar("T")
 PORT = 6379
@@ -127,8 +128,11 @@ async def _check_node(cluster: ClusterClient, node: ClusterNode) -> WorkerProof:
         return WorkerProof(node, {"ralph": f"Ralph does not start there: {what}. Install ralph-engine[ray] there"})
     level = tried.pop("sandbox_level", "")
     problems = {name: why for name, why in tried.items() if why}
-    if difference := compare_versions(facts):
-        problems["version"] = difference
+    if facts["ralph"] != __version__:
+        problems["ralph"] = f"it has Ralph {facts['ralph']}, and this machine has {__version__}"
+    here = platform.python_version()
+    if facts["python"].rpartition(".")[0] != here.rpartition(".")[0]:
+        problems["python"] = f"it has Python {facts['python']}, and this machine has {here}"
     return WorkerProof(node, problems, level, facts["ralph"], facts["python"])
 
 

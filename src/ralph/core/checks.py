@@ -248,8 +248,6 @@ class CheckResult:
     """How often it was run for this result."""
     left_out: int = 0
     """Lines of what it printed that are not in `output`."""
-    place: str = ""
-    """The worker of the cluster on which it ran; empty if it ran on this machine."""
 
     @property
     def passed(self) -> bool:

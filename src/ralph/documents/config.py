@@ -414,12 +414,7 @@ class PoolSettings(SettingsSection):
     )
     labels: dict[str, tuple[str, ...]] = Field(
         default={},
-        description="labels that a worker must have, by role, hat or task, `{executor: [big]}`; `checks` stands for checks, and"
-        " `*` for all turns and checks",
-    )
-    checks: bool = Field(
-        default=False,
-        description="run checks, the clean room and the trials of merges on the cluster too, and not on this machine",
+        description="labels that a worker must have, by role, hat or task, `{executor: [big]}`; `*` stands for all turns",
     )
 
     @field_validator("resources")

@@ -135,9 +135,7 @@ class PoolSpec:
     resources: Mapping[str, float] = field(default_factory=dict)
     """What one turn uses of a worker: `cpu`, `memory` in GiB, and resources by the cluster's own names."""
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The labels that a worker must have, by role, hat or task; `checks` for checks, `*` for everything."""
-    checks: bool = False
-    """Whether checks run on the cluster too."""
+    """The labels that a worker must have, by role, hat or task; `*` for all turns."""
 
 
 @value

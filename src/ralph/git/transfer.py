@@ -63,16 +63,6 @@ def commit_content(repository: Repository, leaving_out: Sequence[str], parent: s
         return git.with_options(**RALPH_IDENTITY).run("commit-tree", tree, "-p", parent, "-m", message).text
 
 
-def commit_directory(repository: Repository, directory: Path, message: str) -> str:
-    """All files of a directory that is not a work tree, as a commit on top of the current one."""
-    with disk(repository.git_dir), tempfile.TemporaryDirectory(dir=repository.git_dir) as aside:
-        places = {"GIT_DIR": str(repository.git_dir), "GIT_WORK_TREE": str(directory)}
-        git = Git(directory, {**places, "GIT_INDEX_FILE": str(Path(aside) / "index"), **RALPH_IDENTITY})
-        git.run("add", "--all", "--force", "--sparse", "--", ".", timeout=_SECONDS)
-        tree = git.run("write-tree").text
-        return git.run("commit-tree", tree, "-p", repository.git.resolve_commit(), "-m", message).text
-
-
 def list_offered(git: Git, commit: str) -> list[str]:
     """The commits of which the other machine may have some."""
     return git.run("rev-list", f"--max-count={_OFFERED}", commit).text.split()

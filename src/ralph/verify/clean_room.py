@@ -203,20 +203,11 @@ class CleanRoom:
         The files in `back` are as in the snapshot `base`, or absent as there. `texts` are the contents of further files.
         """
         async with self.lock, self._open(tree, back, base, texts, is_rehearsal=is_rehearsal) as runner:
-            if runner.pool:
-                return await self._run_on_worker(runner, key, checks)
             changed = self._compare_ignored().changed
             if self.rehearsal.needs_setup or changed:
                 paths = set(self.snapshots.paths(tree))
                 await self._set_up(runner, key, self.settings.setup or find_setup(changed, paths))
             return await self._run_beside_services(runner, key, checks)
-
-    async def _run_on_worker(self, runner: CheckRunner, key: str, checks: Sequence[Check]) -> Verdict:
-        """Run the setup commands and the checks in one copy: each order to a worker gets a new one."""
-        setup = self._list_setup(self.settings.setup) if self.rehearsal.needs_setup else []
-        verdict = await self._run_beside_services(runner, key, [*setup, *checks])
-        _refuse_failed_setup(verdict.results[: len(setup)])
-        return replace(verdict, results=verdict.results[len(setup) :])
 
     async def _run_beside_services(self, runner: CheckRunner, key: str, checks: Sequence[Check]) -> Verdict:
         """Run the checks, each beside the services that it needs."""
@@ -233,13 +224,13 @@ class CleanRoom:
 
     async def _set_up(self, runner: CheckRunner, key: str, commands: Sequence[str]) -> None:
         """Make a checkout ready for the checks; raises RoomError."""
-        checks = self._list_setup(commands)
-        if checks:
-            verdict = await runner.run(f"{key}-setup", checks)
-            _refuse_failed_setup(verdict.results)
-
-    def _list_setup(self, commands: Sequence[str]) -> list[Check]:
-        return [Check(command, timeout=self.settings.setup_seconds) for command in commands]
+        checks = [Check(command, timeout=self.settings.setup_seconds) for command in commands]
+        if not checks:
+            return
+        verdict = await runner.run(f"{key}-setup", checks)
+        if verdict.not_passed:
+            bad = verdict.not_passed[0]
+            raise RoomError(f"the setup command `{bad.command}` failed there: {bad.reason}")
 
     @asynccontextmanager
     async def _open(
@@ -256,10 +247,8 @@ class CleanRoom:
 
     def _make_runner(self, room: RoomTree, *, is_rehearsal: bool) -> CheckRunner:
         top = self.snapshots.repository.top
-        if self.runner.pool:
-            return replace(self.runner, pool=self.runner.pool.open_room(room.tree))
         inside = self.runner.workspace.resolve().relative_to(top.resolve())
-        environment = make_room_environment(self.runner.environment, room.bytecode, is_rehearsal=is_rehearsal)
+        environment = _make_environment(self.runner.environment, room.bytecode, is_rehearsal=is_rehearsal)
         if not self.is_mounted:
             return replace(self.runner, workspace=room.tree / inside, environment=environment)
         return replace(
@@ -283,9 +272,6 @@ class CleanRoom:
         place = self._home / "tree"
         place.mkdir(exist_ok=True)
         (place / self.runner.workspace.resolve().relative_to(top.resolve())).mkdir(parents=True, exist_ok=True)
-        if self.runner.pool:
-            # A worker has no ignored files of this machine, and makes what it needs itself.
-            return RoomTree(tree=place, kept=(), bytecode=self._home / "bytecode", is_rehearsal=is_rehearsal)
         kept = self._compare_ignored()
         mounts: list[Mount] = []
         if self.is_mounted:
@@ -311,13 +297,6 @@ class CleanRoom:
 
     def _remove_tree(self) -> None:
         shutil.rmtree(self._home / "tree", ignore_errors=True)
-
-
-def _refuse_failed_setup(results: Sequence[CheckResult]) -> None:
-    """Raise RoomError if a setup command failed."""
-    bad = next((result for result in results if not result.passed), None)
-    if bad:
-        raise RoomError(f"the setup command `{bad.command}` failed there: {bad.reason}")
 
 
 def _start_services(services: Sequence[str], command: str) -> str:
@@ -383,7 +362,7 @@ def find_setup(left_out: Sequence[str], paths: Collection[str]) -> list[str]:
     return commands
 
 
-def make_room_environment(environment: Mapping[str, str], bytecode: Path, *, is_rehearsal: bool) -> dict[str, str]:
+def _make_environment(environment: Mapping[str, str], bytecode: Path, *, is_rehearsal: bool) -> dict[str, str]:
     """The environment of checks in the room: without results that an earlier run of the same program left behind."""
     made = {
         **environment,

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from ralph.core.check_output import excerpt_output
 from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Measure, Verdict
@@ -51,16 +50,6 @@ _ADDRESS = re.compile(r"[\d.]+|localhost|.*//.*")
 MAX_FAULTS = 5
 
 
-class CheckPool(Protocol):
-    """Runs checks on another machine."""
-
-    async def run(self, runner: "CheckRunner", key: str, checks: Sequence[Check]) -> Verdict:
-        """Run checks in a copy of the runner's workspace. Their output is in the run directory afterwards."""
-
-    def open_room(self, checkout: Path) -> "CheckPool":
-        """The same for a clean room: all files come from a directory, and nothing has run in the copy before."""
-
-
 @dataclass(frozen=True)
 class CheckRunner:
     """Runs the checks of one run in its workspace."""
@@ -75,19 +64,15 @@ class CheckRunner:
     """Puts a check into the sandbox: it runs code that agents wrote."""
     files: Path | None = None
     """Where the files of the workspace are, if another directory is mounted over it for the checks."""
-    pool: CheckPool | None = None
-    """Runs the checks, if not this machine."""
 
     async def run(self, key: str, checks: Sequence[Check]) -> Verdict:
         """Run them one after the other, all of them, so that the next prompt can name every failure."""
-        if self.pool and any(check.command for check in checks):
-            return await self.pool.run(self, key, checks)
         results = [await self._run_one(key, number, check) for number, check in enumerate(checks, 1)]
         return Verdict(tuple(results))
 
     async def run_one(self, key: str, check: Check) -> CheckResult:
         """Run a single check."""
-        return (await self.run(key, [check])).results[0]
+        return await self._run_one(key, 1, check)
 
     async def _run_one(self, key: str, number: int, check: Check) -> CheckResult:
         if check.path:

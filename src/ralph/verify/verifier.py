@@ -35,7 +35,7 @@ from ralph.core.text import count
 from ralph.git.history import UserRefs
 from ralph.git.snapshots import Snapshots
 from ralph.store.rejected_trees import RejectedTrees
-from ralph.supervisor.sandbox import OFF, Sandbox, probe
+from ralph.supervisor.sandbox import OFF, Sandbox
 from ralph.verify.changed_files import FileChange, is_collected, is_judge_file, is_test_path
 from ralph.verify.clean_room import CleanRoom, CleanRoomSettings, RoomError
 from ralph.verify.counterproof import (
@@ -153,8 +153,6 @@ class Verifier:
             rehearsal=known or Rehearsal(),
             worktree=self.worktree,
             lock=self.room_lock,
-            # A worker checks the tree out at a path of its own.
-            is_mounted=self.runner.pool is None and probe().works,
         )
 
     async def run(

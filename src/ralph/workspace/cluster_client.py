@@ -14,7 +14,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,15 +85,6 @@ class ClusterClient:
         self._replies: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)
         self._connecting = asyncio.Lock()
-        self._lost_at: float | None = None
-
-    def note_loss(self) -> None:
-        """Remember that a worker, its machine or the cluster was lost. Until it is replaced, there may be no worker."""
-        self._lost_at = time.monotonic()
-
-    def waits_for_replacement(self) -> bool:
-        """Whether the last loss was so short ago that another worker may still join."""
-        return self._lost_at is not None and time.monotonic() - self._lost_at < RECONNECT_SECONDS
 
     async def list_nodes(self) -> list[ClusterNode]:
         """The nodes that are alive."""
@@ -104,14 +94,9 @@ class ClusterClient:
         """The names of the workers that begin with a prefix."""
         return [str(name) for name in await self._request("names") if name.startswith(prefix)]
 
-    async def create(
-        self, name: str, needs: Mapping[str, float], node: str = "", *, ends_with_engine: bool = False
-    ) -> None:
-        """Create the worker of that name unless it exists; on that node, or where there is room.
-
-        Another engine can adopt it, unless it ends with this one.
-        """
-        await self._request("create", name, dict(needs), node, ends_with_engine)
+    async def create(self, name: str, needs: Mapping[str, float], node: str = "") -> None:
+        """Create the worker of that name unless it exists; on that node, or where there is room."""
+        await self._request("create", name, dict(needs), node)
 
     async def call(self, name: str, method: str, *arguments: Any) -> Any:
         """Call a method of a worker, and wait for the result. Raises WorkerGone or ClusterLost."""

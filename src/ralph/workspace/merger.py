@@ -22,10 +22,8 @@ from ralph.git import worktree as git_worktree
 from ralph.git.command import Git
 from ralph.git.history import HEADS, contains
 from ralph.git.merge import Candidate, read_branch_tip, repair_branch
-from ralph.git.worktree import Worktree
 from ralph.store import locks
 from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
-from ralph.verify.runner import CheckRunner
 from ralph.workspace.workspaces import OpenWorktree, Workspaces
 from ralph.workspace.worktree_setup import SetupError
 
@@ -162,7 +160,9 @@ class Merger:
         verdict: Verdict | None = None
         if request.checks:
             try:
-                await self._set_up_scratch(scratch, runner)
+                await asyncio.to_thread(self.workspaces.worktree_setup.copy_files, scratch)
+                setup = self.workspaces.worktree_setup
+                self._scratch_ready_at = await setup.set_up(scratch, runner, "merge", self._scratch_ready_at)
             except SetupError as error:
                 return fail_merge(end=MergeResult.CHECKS_FAILED, notice=error.what)
             # The guards judged the work in its own worktree. Here only the checks run, on the merged tree.
@@ -171,14 +171,6 @@ class Merger:
                 return fail_merge(end=MergeResult.CHECKS_FAILED, verdict=verdict)
         snapshot = await asyncio.to_thread(self.workspaces.advance, onto, candidate.commit)
         return end_merge(end=MergeResult.MERGED, commit=candidate.commit, verdict=verdict, snapshot=snapshot)
-
-    async def _set_up_scratch(self, scratch: Worktree, runner: CheckRunner) -> None:
-        """Make the scratch worktree ready for checks on this machine. A worker sets up its own copy."""
-        if runner.pool:
-            return
-        setup = self.workspaces.worktree_setup
-        await asyncio.to_thread(setup.copy_files, scratch)
-        self._scratch_ready_at = await setup.set_up(scratch, runner, "merge", self._scratch_ready_at)
 
     @property
     def _git(self) -> Git:

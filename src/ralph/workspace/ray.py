@@ -9,8 +9,10 @@ interrupted and its work is tried again. Only the result of the turn that the jo
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import pickle
+import platform
 import shutil
 import tarfile
 import tempfile
@@ -20,26 +22,23 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ralph import __version__
 from ralph.core.codec import dump, from_json, from_plain, to_json
 from ralph.core.errors import AgentUnavailableError
 from ralph.core.signals import Question
 from ralph.core.turns import ENDED_BY, AgentEvent, EventKind, Turn, TurnEnd, TurnResult
+from ralph.documents.run_record import RunRecord
 from ralph.git import transfer
+from ralph.git.command import Repository, identify_repository, list_own_paths
+from ralph.git.history import HEADS, read_head
 from ralph.store.files import read_limited, write_atomic
 from ralph.store.questions import QuestionFiles
-from ralph.workspace.cluster_client import ClusterClient, ClusterLost, WorkerGone
-from ralph.workspace.cluster_placement import (
-    MAX_LOSSES,
-    SentTree,
-    TreeOrder,
-    list_needs,
-    name_project,
-    place_worker,
-    send_commit,
-)
+from ralph.workspace.cluster_client import RECONNECT_SECONDS, ClusterClient, ClusterLost, ClusterNode, WorkerGone
 from ralph.workspace.local import SHARED_DIRECTORY, LocalTurns
 from ralph.workspace.turn_files import COPY_LIMIT, EventLog
 
+CHUNK = 8 << 20
+"""Bytes of a file that are sent at once."""
 REMOTE, RESULT = "remote.json", "result.json"
 SCENARIO = "bin/scenario.yml"
 """Where a worker has the scenario of the scripted agent, in the directory of the run. Agents can read `bin`."""
@@ -47,16 +46,36 @@ _VALUE_LIMIT = 64 << 20
 """Bytes of all files that are sent by value with one turn."""
 _POLL_SECONDS = 2.0
 """How long a poll waits for events. Questions and answers wait no longer than that."""
+_MAX_LOSSES = 4
+"""How often the worker of a turn may be lost before the turn is given up."""
+_PLACEMENT_NOTICE_SECONDS = 5.0
+_REPLACEMENT_POLL_SECONDS = 2.0
+_LABEL_SHARE = 0.001
+"""How much of a label a turn uses. Nodes offer 1000 of each, so that labels never limit the number of turns."""
 _AGENTS_EVERYWHERE = ("scripted", "command", "acp")
 """Agents that no node has to announce: they come with Ralph, or the user names a program."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TurnOrder(TreeOrder):
+@dataclass(frozen=True)
+class TurnOrder:
     """One turn, with everything that it needs on another machine except for the git objects."""
 
+    record: RunRecord
     turn: Turn
     templates: Mapping[str, str]
+    project: str
+    """Names the run among all runs of all users."""
+    repository: str
+    """Names the mirror: the first commit of the repository."""
+    commit: str
+    """The content of the workspace."""
+    ref: str
+    """The ref that keeps the commit, and then its result."""
+    branch: str
+    prefix: str
+    """The root of the project below the top of the repository; empty if they are the same."""
+    tree_name: str
+    identity: Mapping[str, str] = field(default_factory=dict)
     leaving_out: tuple[str, ...] = ()
     """Paths that are not part of the work, from the top of the repository."""
     run_files: Mapping[str, bytes] = field(default_factory=dict)
@@ -96,6 +115,16 @@ class RemoteTurns:
     messages: dict[int, dict[str, str]] = field(default_factory=dict)
     """The messages for turns that have not started yet."""
     has_cleaned_up: bool = False
+    lost_at: float | None = None
+    """When a worker, its machine or the cluster was last lost, by the monotonic clock."""
+
+    def note_loss(self) -> None:
+        """Remember that something was lost. Until it is replaced, there may be no worker for the next turn."""
+        self.lost_at = time.monotonic()
+
+    def waits_for_replacement(self) -> bool:
+        """Whether the last loss was so short ago that another worker may still join."""
+        return self.lost_at is not None and time.monotonic() - self.lost_at < RECONNECT_SECONDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +183,7 @@ class RayTurns(LocalTurns):
     async def _run_until_known(self, turn: Turn, directory: Path, watch: Callable[[AgentEvent], None]) -> TurnResult:
         """Run the turn, through losses of the cluster, until its result is known."""
         began = time.time()
-        for _ in range(MAX_LOSSES):
+        for _ in range(_MAX_LOSSES):
             placement = _read_placement(directory)
             adopts = placement is not None
             try:
@@ -173,9 +202,9 @@ class RayTurns(LocalTurns):
                 _report(
                     watch, f"the connection to the Ray cluster at {self.cluster.pool.address} is lost; reconnecting"
                 )
-                self.cluster.note_loss()
+                self.remote.note_loss()
                 await self.cluster.reconnect()
-                self.cluster.note_loss()
+                self.remote.note_loss()
                 why = "the cluster was lost"
         return self._give_up(directory, _read_placement(directory), began, why)
 
@@ -183,22 +212,23 @@ class RayTurns(LocalTurns):
         """Find a worker for a new turn, and send it the workspace; None if the turn was stopped before."""
         await self._end_workers_of_ended_turns()
         turn, node = await self._choose_node(turn)
-        worker = self._name_worker(turn)
-        found = await place_worker(
-            self.cluster,
-            worker,
-            self._list_needs(turn),
-            run=self.record.id,
-            node=node,
-            stopped=self._stop_event(turn),
-            report=lambda text: _report(watch, text),
-        )
-        if found is None:
+        needs = self._list_needs(turn)
+        nodes = await self._find_nodes(turn, needs, watch)
+        if not nodes:
             return None
-        tree = self._find_tree()
-        commit = await asyncio.to_thread(tree.commit_content, f"ralph: before turn {turn.number}")
-        await send_commit(self.cluster, worker, tree, self._name_ref(turn), commit, self.run_dir)
-        placement = Placement(worker=worker, node=found.node, place=found.place, commit=commit)
+        worker = self._name_worker(turn)
+        await self.cluster.create(worker, needs, node)
+        facts = await self._wait_for_worker(turn, worker, needs, watch)
+        if facts is None:
+            await self.cluster.kill(worker)
+            return None
+        place = next((one.name for one in nodes if one.id == facts["node"]), facts["host"])
+        if problem := _compare_versions(facts):
+            await self.cluster.kill(worker)
+            todo = f"install the same versions there, then `ralph workers check`, then `ralph resume {self.record.id}`"
+            raise AgentUnavailableError(f"the worker {place} cannot run turns: {problem}", where=place, todo=todo)
+        commit = await self._send_workspace(turn, worker)
+        placement = Placement(worker=worker, node=facts["node"], place=place, commit=commit)
         _write_placement(directory, placement)
         return placement
 
@@ -211,29 +241,112 @@ class RayTurns(LocalTurns):
             return turn, before.node
         return replace(turn, agent_session=""), ""
 
+    async def _find_nodes(
+        self, turn: Turn, needs: Mapping[str, float], watch: Callable[[AgentEvent], None]
+    ) -> list[ClusterNode]:
+        """The nodes, of which one can run the turn. After a loss, wait for a replacement. Empty if the turn was stopped."""
+        has_reported = False
+        while True:
+            nodes = await self.cluster.list_nodes()
+            if any(one.can_run(needs) for one in nodes):
+                return nodes
+            if not self.remote.waits_for_replacement():
+                raise _explain_no_node(needs, nodes)
+            if not has_reported:
+                has_reported = True
+                _report(watch, f"a worker was lost; waiting for another one that offers {_format_needs(needs)}")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop_event(turn).wait(), _REPLACEMENT_POLL_SECONDS)
+                return []
+
     def _list_needs(self, turn: Turn) -> dict[str, float]:
         """What the node of a turn must offer."""
-        needs = list_needs(self.record.pool, (turn.request.role, turn.request.task))
+        pool = self.record.pool
         kind = self.record.agents.by_label[turn.agent].kind
+        resources = dict(pool.resources)
+        needs = {"CPU": resources.pop("cpu", 1.0)}
+        if "memory" in resources:
+            needs["memory"] = resources.pop("memory") * (1 << 30)
+        needs |= resources
         if kind not in _AGENTS_EVERYWHERE:
             needs[f"agent:{kind}"] = 1.0
+        for name in ("*", turn.request.role, turn.request.task):
+            needs |= {f"label:{label}": _LABEL_SHARE for label in pool.labels.get(name, ())}
         return needs
 
     def _name_worker(self, turn: Turn) -> str:
         return f"{self._project_key()}/{turn.number:05d}"
 
     def _project_key(self) -> str:
-        return name_project(self.record, self.run_dir)
+        """Names this run among those of all projects and machines."""
+        origin = f"{platform.node()}:{self.run_dir.resolve()}"
+        return f"{self.record.id}-{hashlib.sha256(origin.encode()).hexdigest()[:8]}"
 
-    def _find_tree(self) -> SentTree:
-        return SentTree.find(self.record, self.root, self.workspace)
+    async def _wait_for_worker(
+        self, turn: Turn, worker: str, needs: Mapping[str, float], watch: Callable[[AgentEvent], None]
+    ) -> dict[str, str] | None:
+        """Wait until the cluster has room for the worker; None if the turn was stopped before."""
+        described = asyncio.ensure_future(self.cluster.call(worker, "describe"))
+        stopped = asyncio.ensure_future(self._stop_event(turn).wait())
+        has_reported = False
+        try:
+            while True:
+                done, _ = await asyncio.wait(
+                    [described, stopped], timeout=_PLACEMENT_NOTICE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
+                if stopped in done:
+                    return None
+                if described in done:
+                    return dict(described.result())
+                if not has_reported:
+                    has_reported = True
+                    _report(watch, f"waiting for a free worker that offers {_format_needs(needs)}")
+        finally:
+            described.cancel()
+            stopped.cancel()
+
+    async def _send_workspace(self, turn: Turn, worker: str) -> str:
+        """Send what the worker lacks of the workspace; return the commit that has its content."""
+        repository = transfer.require_sendable(self.workspace)
+        git, ref = repository.git, self._name_ref(turn)
+        message = f"ralph: before turn {turn.number}"
+        head = git.resolve_commit()
+        commit = await asyncio.to_thread(
+            transfer.commit_content, repository, self._leaving_out(repository), head, message
+        )
+        offered = await asyncio.to_thread(transfer.list_offered, git, commit)
+        known = await self.cluster.call(worker, "find_known", _name_repository(repository), offered)
+        with tempfile.TemporaryDirectory(dir=self.run_dir) as aside:
+            bundle = Path(aside) / "bundle"
+            git.run("update-ref", ref, commit)
+            if await asyncio.to_thread(transfer.write_bundle, git, bundle, ref, commit, known):
+                with bundle.open("rb") as file:
+                    while data := file.read(CHUNK):
+                        await self.cluster.call(worker, "receive", file.tell() - len(data), data)
+        return commit
+
+    def _leaving_out(self, repository: Repository) -> tuple[str, ...]:
+        """The paths of the work tree that are not part of the work."""
+        trees, inside = self.record.tree_settings, self._find_prefix(repository)
+        root = repository.top / inside
+        named = (*trees.copy, *trees.share, SHARED_DIRECTORY)
+        own = list_own_paths(repository.top, self.root, root, self.workspace)
+        return tuple(dict.fromkeys((*own, *((inside / name).as_posix() for name in named))))
+
+    def _find_prefix(self, repository: Repository) -> Path:
+        """The root of the project below the top of the work tree. In a worktree, that is not `root`."""
+        depth = len(Path(self.record.directory).parts)
+        workspace = self.workspace.resolve()
+        root = workspace.parents[depth - 1] if depth else workspace
+        return root.relative_to(repository.top.resolve())
 
     def _name_ref(self, turn: Turn) -> str:
         return f"refs/ralph-work/{self.record.id}/remote-turns/{turn.number}"
 
     def _build_order(self, turn: Turn, placement: Placement, *, adopts: bool) -> TurnOrder:
-        tree = self._find_tree()
-        prefix = tree.prefix.as_posix()
+        repository = transfer.require_sendable(self.workspace)
+        head = read_head(repository.git)
+        prefix = self._find_prefix(repository).as_posix()
         tree_name = (turn.request.worktree or "own").replace("/", ".")
         run_files = {} if adopts else self._read_run_files(turn)
         root_files = {} if adopts else self._read_root_files(turn)
@@ -246,14 +359,14 @@ class RayTurns(LocalTurns):
             turn=turn,
             templates=dict(self.templates),
             project=self._project_key(),
-            repository=tree.repository_name,
+            repository=_name_repository(repository),
             commit=placement.commit,
             ref=self._name_ref(turn),
-            branch=tree.branch,
+            branch=head.removeprefix(HEADS) if head.startswith(HEADS) else "work",
             prefix="" if prefix == "." else prefix,
             tree_name=tree_name,
-            identity=tree.identity,
-            leaving_out=tree.leaving_out,
+            identity=transfer.read_identity(repository.git),
+            leaving_out=self._leaving_out(repository),
             run_files=run_files,
             root_files=root_files,
             adopts=adopts,
@@ -417,7 +530,7 @@ class RayTurns(LocalTurns):
 
     def _give_up(self, directory: Path, placement: Placement | None, began: float, why: str) -> TurnResult:
         """The result of a turn of which nothing will ever be known."""
-        self.cluster.note_loss()
+        self.remote.note_loss()
         where = ""
         if placement:
             where = f" on {placement.place}"
@@ -480,3 +593,43 @@ def _extract_files(pack: Path, target: Path) -> None:
 
 def _report(watch: Callable[[AgentEvent], None], text: str) -> None:
     watch(AgentEvent(EventKind.PROGRESS, text))
+
+
+def _name_repository(repository: Repository) -> str:
+    return identify_repository(repository)[:40]
+
+
+def _compare_versions(facts: Mapping[str, str]) -> str:
+    """Why a worker with other versions cannot be used; empty if they are the same."""
+    if facts["ralph"] != __version__:
+        return f"it has Ralph {facts['ralph']}, and this machine has {__version__}"
+    here = platform.python_version()
+    if facts["python"].rpartition(".")[0] != here.rpartition(".")[0]:
+        return f"it has Python {facts['python']}, and this machine has {here}"
+    return ""
+
+
+def _format_needs(needs: Mapping[str, float]) -> str:
+    """What a turn needs, for the user."""
+    words = []
+    for name, amount in needs.items():
+        if name == "memory":
+            words.append(f"{amount / (1 << 30):g} GiB of memory")
+        elif name == "CPU":
+            words.append(f"{amount:g} CPU")
+        else:
+            words.append(name.replace(":", " "))
+    return ", ".join(words)
+
+
+def _explain_no_node(needs: Mapping[str, float], nodes: list[ClusterNode]) -> AgentUnavailableError:
+    offers = "; ".join(f"{node.name}: {_describe_offer(node)}" for node in nodes) or "there is no worker"
+    todo = "start one with `ralph workers start --join ADDRESS`; `ralph workers` lists what each offers"
+    return AgentUnavailableError(f"no worker offers {_format_needs(needs)} ({offers})", where="the cluster", todo=todo)
+
+
+def _describe_offer(node: ClusterNode) -> str:
+    words = [f"{node.offers.get('CPU', 0):g} CPU"]
+    words += [f"agent {name}" for name in node.agents]
+    words += [f"label {name}" for name in node.labels]
+    return ", ".join(words)

@@ -89,7 +89,7 @@ class Workspaces:
 
     async def _set_up_run_worktree(self) -> None:
         """Set up the worktree of the whole run, if it has one."""
-        if self.record.workspace == "." or self._is_set_up_on_workers():
+        if self.record.workspace == ".":
             return
         async with self._setting_up:
             if self._is_run_worktree_set_up:
@@ -177,8 +177,7 @@ class Workspaces:
                 worktree = self._worktrees[name] = await asyncio.to_thread(self._make_worktree, name)
             if name.startswith(READ_ONLY_PREFIX):
                 await asyncio.to_thread(self._move_to_branch_tip, worktree)
-            if not self._is_set_up_on_workers(request):
-                await self._set_up(worktree)
+            await self._set_up(worktree)
             await asyncio.to_thread(worktree.verifier.record_ignored)
             if request and request.merges_run_branch and worktree.record.merged_for != request.key:
                 await asyncio.to_thread(self._merge_run_branch, worktree, request.key)
@@ -352,13 +351,10 @@ class Workspaces:
         )
         return OpenWorktree(tree, turns, verifier, record)
 
-    def _is_set_up_on_workers(self, request: TurnRequest | None = None) -> bool:
-        """Whether only workers set trees up, each its own. Turns that resolve a conflict run on this machine."""
-        return self.runner.pool is not None and not (request and request.merges_run_branch)
-
     async def _set_up(self, worktree: OpenWorktree) -> None:
-        runner = replace(worktree.verifier.runner, pool=None)
-        ready = await self.worktree_setup.set_up(worktree.tree, runner, worktree.tree.name, worktree.record.ready)
+        ready = await self.worktree_setup.set_up(
+            worktree.tree, worktree.verifier.runner, worktree.tree.name, worktree.record.ready
+        )
         if ready != worktree.record.ready:
             size = await asyncio.to_thread(self.worktree_setup.size, worktree.tree)
             self._write_record(worktree, replace(worktree.record, ready=ready, size=size))
