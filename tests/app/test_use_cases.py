@@ -19,6 +19,7 @@ from ralph.app.views import open_view
 from ralph.core.errors import UsageError
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
+from ralph.core.speakers import COMMAND_LINE, name_user
 from ralph.engine.ports import Observer
 from ralph.store.runs import Project, RunDir
 from ralph.store.settings import user_settings_path
@@ -83,8 +84,8 @@ def test_changes_are_compared_undone_restored_and_reverted(project: Project) -> 
     shown = [(one.id, one.by, one.result) for one in open_view(project, run).actions]
     assert shown == [
         (undone.action, "web:phone", "undid turn 2 (implementer): 2 files written, 1 deleted"),
-        (restored.action, "", "restored the files as iteration 2 left them: 3 files written"),
-        (reverted.action, "", "reverted what the run changed: 3 files deleted"),
+        (restored.action, name_user(COMMAND_LINE), "restored the files as iteration 2 left them: 3 files written"),
+        (reverted.action, name_user(COMMAND_LINE), "reverted what the run changed: 3 files deleted"),
     ]
 
 

@@ -536,7 +536,7 @@ def test_diff_does_not_disturb_a_run_in_progress(repo: Path) -> None:
     assert "+x" in opened(repo).diff(base)
     assert lock.exists()
     assert (home / "snapshot.index").read_bytes() == index
-    assert sorted(os.listdir(home)) == ["snapshot.index", "snapshot.index.lock"]
+    assert sorted(os.listdir(home)) == ["snapshot.index", "snapshot.index.lock", "starts-programs.json"]
 
 
 def steps(repo: Path, *labels: str) -> Snapshots:
